@@ -1,0 +1,1 @@
+"""The command line: parse, call the layers below, write, say how it ended; the only place that prints or exits."""

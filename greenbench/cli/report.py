@@ -1,0 +1,224 @@
+"""The table at the end of a run: kernels down, SM counts across, and every remark said once below it.
+
+Nothing here draws: rows in, text out, so that what a terminal shows can be tested; `drawing` puts it on the screen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from string import ascii_lowercase
+
+from greenbench.cli.cells import Getter, measure_of, number, percent, plus_minus, spread_pct
+from greenbench.knee import knee
+from greenbench.records import LIST_SEPARATOR
+from greenbench.schema import Backend, DeviceFacts, Flag, Row, RunMeta, Scope, SmsMode, Status
+
+REMARKS = {
+    Flag.POWER_CAPPED: "the power limit held the clock down; compare cycles rather than times",
+    Flag.CLOCK_UNSTABLE: "the SM clock differed by more than 1.5 % between blocks",
+    Flag.CONTENDED: "another process was on the GPU",
+    Flag.BIMODAL: "the blocks fall into two groups more than 3 % apart; the figure is the median of all",
+    Flag.HOST_BOUND: "the host could not queue launches ahead of the GPU; the time holds launch cost",
+    Flag.ABOVE_BOUND: "faster than the bound of a probe allows; kept, since there the bound is the weaker figure",
+    Flag.REMAINDER: "the partition was completed from the remainder of the split: no co-scheduling guarantee",
+    Flag.SATURATED: "more work arrived than the lane could serve",
+    Flag.PROFILED: "taken under a profiler; not a timing",
+}
+REASON_WIDTH = 240
+SHARE = "% of the bound that the line names"
+SPREAD = "± half of the 95 % interval of the time, in %"
+
+# What -v adds to a cell, one line each.
+Detail = tuple[str, Getter, Callable[[float], str]]
+_DETAILS: tuple[Detail, ...] = (
+    ("time µs", lambda row: row.time_us, number),
+    ("noise %", lambda row: row.noise_pct, "{:.2f}".format),
+    ("SM clock MHz", lambda row: row.sm_clock_mhz, "{:,.0f}".format),
+)
+
+# Sort key and identity of a column: counts by what was granted, then `full`, then `primary`.
+Column = tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One kernel with its params: a heading of two or more lines, and per column a cell of as many at most."""
+
+    heading: tuple[str, ...]
+    cells: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The whole table as text."""
+
+    title: str
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Notes:
+    """Gives each distinct remark a letter, in order of appearance, and counts the points that carry it."""
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def mark(self, kind: str, sentence: str) -> str:
+        """Count the remark and return its letter."""
+        self.counts[kind, sentence] += 1
+        return _letter(list(self.counts).index((kind, sentence)))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the footnotes."""
+        for index, ((kind, sentence), count) in enumerate(self.counts.items()):
+            yield f"[{_letter(index)}] {kind}, {counted(count, 'point')}: {sentence}"
+
+
+def _letter(index: int) -> str:
+    return ascii_lowercase[index % 26] * (index // 26 + 1)
+
+
+def counted(count: int, noun: str) -> str:
+    """Write `1 point`, `2 points`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def driver_text(device: DeviceFacts) -> str:
+    """Write the driver and, where that is another number, its CUDA version."""
+    cuda = "" if device.driver == device.cuda_text else f" (CUDA {device.cuda_text})"
+    return f"driver {device.driver}{cuda}"
+
+
+def device_text(device: DeviceFacts) -> str:
+    """Name a device in a sentence; a modelled one is never taken for a GPU."""
+    return f"{'modelled ' if device.backend is Backend.MODELLED else ''}{device.name} ({driver_text(device)})"
+
+
+def title(meta: RunMeta) -> str:
+    """Name device, driver and plan; a modelled run says so first."""
+    device = meta.device
+    plan = meta.plan.get("name")
+    parts = [device.name, driver_text(device), *([f"plan {plan}"] if plan else [])]
+    if device.backend is Backend.MODELLED:
+        parts.insert(0, "MODELLED, nothing was measured")
+    return " · ".join(parts)
+
+
+def lay_out(rows: Sequence[Row], meta: RunMeta, *, details: bool = False) -> Sheet:
+    """Arrange the rows of a run as a table of text."""
+    columns = sorted({_column(row) for row in rows})
+    notes = _Notes()
+    lines = tuple(_line(group, heading, columns, notes, details) for heading, group in curves(rows))
+    headings = tuple(_column_heading([row for row in rows if _column(row) == column]) for column in columns)
+    return Sheet(title(meta), headings, lines, (*_legend(rows), *notes.lines()))
+
+
+def _legend(rows: Sequence[Row]) -> list[str]:
+    """Explain what stands below a figure, as far as any does."""
+    there = ((SHARE, any(row.bound_pct is not None for row in rows)), (SPREAD, any(spread_pct(row) for row in rows)))
+    parts = [text for text, shown in there if shown]
+    return [f"below each figure: {', '.join(parts)}"] if parts else []
+
+
+def _column(row: Row) -> Column:
+    if row.sms_requested in (SmsMode.FULL, SmsMode.PRIMARY):
+        return (1, 0, row.sms_requested)
+    return (0, int(row.sms_requested) if row.sms_granted is None else row.sms_granted, "")
+
+
+def _column_heading(rows: Sequence[Row]) -> str:
+    _, count, mode = _column(rows[0])
+    if mode:
+        granted = next((row.sms_granted for row in rows if row.sms_granted is not None), None)
+        return mode if granted is None else f"{mode}\n{granted} SMs"
+    asked = sorted({int(row.sms_requested) for row in rows} - {count})
+    return f"{count} SMs" + (f"\nasked {', '.join(map(str, asked))}" if asked else "")
+
+
+def curves(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Gather the rows of each curve under its heading; a yardstick follows the kernel that it stands beside."""
+    families: dict[str, int] = {}
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        families.setdefault(row.kernel.partition(".")[0], len(families))
+        same = [other for other in rows if other.kernel == row.kernel]
+        groups.setdefault(_heading(row, same), []).append(row)
+    return sorted(groups.items(), key=lambda item: families[item[1][0].kernel.partition(".")[0]])
+
+
+def _heading(row: Row, same: Sequence[Row]) -> str:
+    """Name the line of a row by its kernel and by what tells it from the other lines of that kernel (`same`)."""
+    parts = [row.kernel, *_own_params(row, same)]
+    if row.workqueue != Scope.DRIVER_DEFAULT:
+        parts.append(row.workqueue + (f":{row.concurrency_limit}" if row.concurrency_limit is not None else ""))
+    if row.granularity is not None:
+        parts.append(f"granularity {row.granularity}")
+    if row.connections is not None:
+        parts.append(f"connections {row.connections}")
+    # `auto` may time one curve in two ways; the timing tells lines apart only where a point was timed twice.
+    if any(other.timing != row.timing and _cell_of(other) == _cell_of(row) for other in same):
+        parts.append(row.timing)
+    return " ".join(parts)
+
+
+def _own_params(row: Row, same: Sequence[Row]) -> list[str]:
+    shared = set.intersection(*(set(other.params.split(",")) for other in same))
+    return [param for param in row.params.split(",") if param not in shared]
+
+
+def _cell_of(row: Row) -> tuple[object, ...]:
+    axes = (row.workqueue, row.concurrency_limit, row.granularity, row.connections)
+    return (_column(row), row.params, *axes)
+
+
+def _line(group: Sequence[Row], heading: str, columns: Sequence[Column], notes: _Notes, details: bool) -> Line:
+    unit, getter = measure_of(group)
+    bounds = "/".join(dict.fromkeys(row.bound_by for row in group if row.bound_pct is not None))
+    extra = _DETAILS if details else ()
+    by_column = {_column(row): row for row in group}
+    cells = (_cell(by_column[each], getter, notes, extra) if each in by_column else () for each in columns)
+    second = f"  {unit}, % of {bounds}" if bounds else f"  {unit}".rstrip()
+    return Line((heading, second, *(f"  {name}" for name, _, _ in extra)), tuple(cells))
+
+
+def _cell(row: Row, getter: Getter, notes: _Notes, extra: Sequence[Detail]) -> tuple[str, ...]:
+    if row.status != Status.OK:
+        return (row.status, f"[{notes.mark(row.status, shortened(row.reason))}]")
+    marks = [notes.mark(flag, REMARKS[Flag(flag)]) for flag in row.flags.split(LIST_SEPARATOR) if flag]
+    figure = _text(getter(row)) + (f" [{','.join(marks)}]" if marks else "")
+    below = f"{percent(row.bound_pct)} {plus_minus(spread_pct(row))}".strip()
+    return (figure, below, *(_text(get(row), write) for _, get, write in extra))
+
+
+def _text(value: float | None, write: Callable[[float], str] = number) -> str:
+    return "–" if value is None else write(value)
+
+
+def shortened(reason: str) -> str:
+    """Fit a reason, which may quote a compiler, into a footnote."""
+    text = " ".join(reason.split())
+    return text if len(text) <= REASON_WIDTH else f"{text[:REASON_WIDTH].rstrip()} … (rows.csv has it whole)"
+
+
+def closing_lines(rows: Sequence[Row], meta: RunMeta, summary: str, *, brief: bool = False) -> list[str]:
+    """Return what to say last: how it ended, and where each curve comes near the full device.
+
+    The brief form stands without a table, so it has the reasons that the table's footnotes would have given.
+    """
+    if brief:
+        lines = [summary, *reasons(rows)]
+    else:
+        found = ((heading, knee(group)) for heading, group in curves(rows))
+        lines = [summary, *(replace(each, kernel=heading).sentence for heading, each in found if each is not None)]
+    if meta.device.backend is not Backend.MODELLED:
+        return lines
+    return [f"MODELLED: {line}" for line in lines]
+
+
+def reasons(rows: Sequence[Row]) -> list[str]:
+    """Return each reason for a missing figure once, with the number of its points."""
+    counts = Counter((row.status, shortened(row.reason)) for row in rows if row.status != Status.OK)
+    return [f"{status}, {counted(count, 'point')}: {reason}" for (status, reason), count in counts.items()]

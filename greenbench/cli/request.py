@@ -1,0 +1,150 @@
+"""From options to a request: everything that can be checked without a device is checked here, and nothing else is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from greenbench.catalog import library
+from greenbench.choices import parse_integer, parse_seconds
+from greenbench.errors import ResultFileError, UsageError
+from greenbench.picks import KernelChoice
+from greenbench.plan import DEFAULT_PLAN, Plan, load_plan
+from greenbench.runfiles import RunFolder, read_meta
+from greenbench.schema import RunMeta, Scope, Timing
+from greenbench.sms import parse_sms
+
+if TYPE_CHECKING:
+    from greenbench.experiments.sweep import SweepRequest
+
+# A profiler replays each launch dozens of times.
+MOST_PROFILED = 10_000
+
+# Options that may differ when a run is continued; the others are what the run is, and come from its run.json.
+FREE_ON_RESUME = frozenset(
+    {"resume", "device", "kernels_dir", "timeout", "strict", "ci", "no_plots", "json", "dry_run", "verbose", "quiet"}
+)
+PLAN_KEYS = (
+    "sms",
+    "kernels",
+    "set",
+    "workqueue",
+    "concurrency_limit",
+    "connections",
+    "granularity",
+    "timing",
+    "flush",
+    "rounds",
+    "max_rounds",
+    "seed",
+)
+
+
+def sweep_request(context: click.Context, given: Mapping[str, Any], arguments: Sequence[str]) -> SweepRequest:
+    """Return what `run_sweep` is to do; raises UsageError or one of its kind."""
+    from greenbench.experiments.sweep import SweepRequest
+
+    if given["resume"] is not None:
+        return resumed_request(context, given, arguments)
+    plan = load_plan(given["plan"] or DEFAULT_PLAN, overrides(given), library(given["kernels_dir"]))
+    return SweepRequest(
+        plan=plan,
+        device=given["device"],
+        out=given["out"],
+        resume=None,
+        timeout_s=parse_seconds(given["timeout"], "--timeout"),
+        strict=given["strict"],
+        ci=given["ci"],
+        profile=_profile(given["profile"]),
+        kernel_dirs=given["kernels_dir"],
+        argv=tuple(arguments),
+    )
+
+
+def _profile(text: str | None) -> int | None:
+    return None if text is None else parse_integer(text, "--profile", 1, MOST_PROFILED)
+
+
+def resumed_request(context: click.Context, given: Mapping[str, Any], arguments: Sequence[str]) -> SweepRequest:
+    """Return a request for the rest of a run: its plan from run.json, its device and kernel folders from its command line."""
+    from greenbench.experiments.sweep import SweepRequest
+
+    run = given["resume"]
+    for param in context.command.params:
+        name = param.name or ""
+        if name not in FREE_ON_RESUME and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            word = max(param.opts, key=len) if isinstance(param, click.Option) else f"{name} {given[name]}"
+            raise UsageError(f"{word} cannot be changed by --resume {run}: a run goes on as it was planned; leave it out")
+    meta = read_meta(RunFolder.open(run).meta_path)
+    before = recorded_options(context, meta)
+
+    def now(name: str) -> Any:
+        return given[name] if context.get_parameter_source(name) is ParameterSource.COMMANDLINE else before.get(name, given[name])
+
+    return SweepRequest(
+        plan=recorded_plan(meta),
+        device=now("device"),
+        out=None,
+        resume=run,
+        timeout_s=parse_seconds(now("timeout"), "--timeout"),
+        strict=now("strict"),
+        ci=now("ci"),
+        profile=_profile(before.get("profile")),
+        kernel_dirs=now("kernels_dir"),
+        argv=tuple(arguments),
+    )
+
+
+def recorded_options(context: click.Context, meta: RunMeta) -> Mapping[str, Any]:
+    """Return the options of the command line that began a run, or none where another command than sweep did."""
+    words = list(meta.argv)
+    if not words or words[0] != context.command.name:
+        return {}
+    try:
+        return context.command.make_context(words[0], words[1:], parent=context.parent).params
+    except click.UsageError as error:
+        raise ResultFileError(f"run {meta.run_id}: its command line is not understood: {error.format_message()}") from error
+
+
+def recorded_plan(meta: RunMeta) -> Plan:
+    """Return the plan that `Plan.as_dict` wrote to run.json."""
+    table: Any = meta.plan
+    try:
+        return Plan(
+            name=table["name"],
+            summary=table["summary"],
+            kernels=tuple(
+                KernelChoice(
+                    entry["name"],
+                    tuple((name, tuple(values)) for name, values in entry["params"].items()),
+                    parse_sms(entry["sms"]) if "sms" in entry else None,
+                )
+                for entry in table["kernels"]
+            ),
+            sms=parse_sms(table["sms"]),
+            granularity=table["granularity"],
+            workqueue=tuple(Scope(word) for word in table["workqueue"]),
+            concurrency_limit=tuple(table["concurrency_limit"]),
+            connections=tuple(table["connections"]),
+            rounds=table["rounds"],
+            max_rounds=table["max_rounds"],
+            timing=Timing(table["timing"]),
+            seed=table["seed"],
+            time_limit_s=table["time_limit_s"],
+            yardsticks=table["yardsticks"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ResultFileError(f"run {meta.run_id}: the plan in its run.json is not one of this greenbench ({error!r})") from error
+
+
+def overrides(given: Mapping[str, Any]) -> dict[str, object]:
+    """Return the options that stand for keys of a plan, as load_plan takes them."""
+    chosen: dict[str, object] = {key: given[key] for key in PLAN_KEYS if given[key] is not None and given[key] != ()}
+    if given["time_limit"] is not None:
+        chosen["time_limit_s"] = parse_seconds(given["time_limit"], "--time-limit")
+    if given["no_yardsticks"]:
+        chosen["yardsticks"] = False
+    return chosen

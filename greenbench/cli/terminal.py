@@ -1,0 +1,63 @@
+"""What the streams are: a person's terminal, a pipe or a CI log; decides colour, bars and how wide a table may be."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PLAIN_WIDTH = 120
+
+
+def in_ci() -> bool:
+    """True where the environment says that a CI system reads along (CI set to anything but 0 or false)."""
+    return os.environ.get("CI", "").strip().lower() not in ("", "0", "false", "no")
+
+
+def is_live(stream: IO[str] | None = None) -> bool:
+    """True where a bar that redraws itself makes sense: a terminal that is not dumb, outside CI."""
+    stream = sys.stderr if stream is None else stream
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and not in_ci()
+
+
+def wants_colour(stream: IO[str] | None = None) -> bool:
+    """True on a live terminal unless NO_COLOR is set (https://no-color.org: to anything that is not empty)."""
+    return is_live(stream) and not os.environ.get("NO_COLOR")
+
+
+def stderr_console() -> Console:
+    """Return a rich console on stderr that keeps to the rules above."""
+    from rich.console import Console
+
+    live = is_live()
+    return Console(
+        stderr=True,
+        force_terminal=live,
+        no_color=not wants_colour(),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if live else PLAIN_WIDTH,
+        legacy_windows=False,
+    )
+
+
+def reader_is_gone(stream: IO[str]) -> bool:
+    """True where the stream is a pipe whose reading end is closed, as after `| head`."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
+    except (OSError, ValueError):
+        return False
+
+
+def discard(stream: IO[str]) -> None:
+    """Point a stream that nobody reads at the null device, so that the interpreter's last flush stays quiet."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)

@@ -1,0 +1,1 @@
+"""Experiments: what is visited in which order, by which workers, until when."""

@@ -1,0 +1,291 @@
+"""A sweep: from a request to a run folder. It opens partitions, prepares points, visits them round by round, and writes rows."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from greenbench import __version__
+from greenbench.catalog import Kernel, library
+from greenbench.errors import (
+    ExitCode,
+    GreenbenchError,
+    InterruptedRunError,
+    NotComparableError,
+    UnfitError,
+)
+from greenbench.experiments.campaign import Campaign
+from greenbench.experiments.crew import Crew
+from greenbench.journal import Journal, read_journal
+from greenbench.measure.session import base_kernel
+from greenbench.measure.validity import foreign
+from greenbench.plan import Plan, expand
+from greenbench.rows import derive_rows, row_labels
+from greenbench.runfiles import RunFolder, read_meta, resume_obstacle, write_meta, write_rows, write_samples
+from greenbench.schema import Backend, DeviceFacts, Family, Grant, KernelSummary, Partition, Point, Row, RunMeta, Status
+from greenbench.sms import merge_same_grants
+
+RUNS = Path("results") / "runs"
+RECORDED = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "CUDA_PATH", "NVIDIA_TF32_OVERRIDE")
+RECORDED_PREFIXES = ("CUDA_MPS_", "GREENBENCH_", "CUBLAS_", "NSYS_PROFILING")
+# Before a point is prepared nothing is known of its time: most blocks are 40-80 ms.
+GUESSED_BLOCK_S = 0.065
+START_S, PREPARE_S = 2.5, 0.06
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRequest:
+    """Everything that the command line decides."""
+
+    plan: Plan
+    device: str = "cuda:0"
+    out: Path | None = None
+    resume: Path | None = None
+    timeout_s: float = 60.0
+    strict: bool = False
+    ci: bool = False
+    profile: int | None = None
+    kernel_dirs: tuple[Path, ...] = ()
+    argv: tuple[str, ...] = ()
+
+
+class Listener(Protocol):
+    """Who is told how a run goes on."""
+
+    def started(self, meta: RunMeta, folder: Path, total_blocks: int) -> None:
+        """The device answered and the points are known."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know, in one line."""
+
+    def progress(self, done_s: float, expected_s: float, label: str) -> None:
+        """Seconds of work done and expected, and what is under way."""
+
+    def finished(self) -> None:
+        """No more progress will be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOutcome:
+    """What a run left behind."""
+
+    folder: Path
+    meta: RunMeta
+    rows: list[Row]
+    exit_code: ExitCode
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a run would do."""
+
+    device: DeviceFacts
+    points: list[Point]
+    notes: tuple[str, ...]
+    estimate_s: float
+
+
+def preview(request: SweepRequest) -> Preview:
+    """Open the device and its partitions, measure nothing; raises as `run_sweep` does."""
+    kernels = library(request.kernel_dirs)
+    crew = Crew(request.device, request.kernel_dirs, None, request.timeout_s)
+    try:
+        facts = crew.facts()
+        points, _, notes = _points(request.plan, facts, kernels, crew)
+    finally:
+        crew.kill()
+    blocks = len(points) * request.plan.rounds
+    return Preview(facts, points, tuple(notes), START_S + len(points) * PREPARE_S + blocks * GUESSED_BLOCK_S)
+
+
+def run_sweep(request: SweepRequest, listener: Listener) -> SweepOutcome:
+    """Measure every point of the plan; everything measured is on disk whatever happens.
+
+    Raises MachineError's kin before measuring where this machine cannot, InterruptedRunError on Ctrl-C (resumable).
+    """
+    kernels = library(request.kernel_dirs)
+    now = datetime.now(UTC)
+    if request.resume is not None:
+        folder = RunFolder.open(request.resume)
+        earlier: RunMeta | None = read_meta(folder.meta_path)
+    else:
+        folder = RunFolder.create(request.out, root=RUNS, command="sweep", now=now)
+        earlier = None
+    crew = Crew(request.device, request.kernel_dirs, folder.path / "worker.log", request.timeout_s)
+    try:
+        return _run(request, listener, kernels, folder, earlier, crew, now)
+    except KeyboardInterrupt:
+        crew.kill()
+        if not folder.meta_path.is_file():
+            _discard(folder)
+            raise InterruptedRunError("interrupted before anything was measured") from None
+        _conclude(folder, None)
+        raise InterruptedRunError(
+            f"interrupted; everything measured is in {folder.path}; continue with greenbench sweep --resume {folder.path}"
+        ) from None
+    except GreenbenchError:
+        if earlier is None and not folder.journal_path.is_file():
+            _discard(folder)
+        raise
+    finally:
+        crew.kill()
+        listener.finished()
+
+
+def _discard(folder: RunFolder) -> None:
+    """Remove a folder in which nothing was measured; a log with words in it stays."""
+    log = folder.path / "worker.log"
+    with suppress(OSError):
+        if log.is_file() and log.stat().st_size == 0:
+            log.unlink()
+    folder.remove_if_empty()
+
+
+def _run(
+    request: SweepRequest,
+    listener: Listener,
+    kernels: Mapping[str, Kernel],
+    folder: RunFolder,
+    earlier: RunMeta | None,
+    crew: Crew,
+    now: datetime,
+) -> SweepOutcome:
+    began = time.perf_counter()
+    facts = crew.facts()
+    points, grants, notes = _points(request.plan, facts, kernels, crew)
+    # Opening the lanes measured the timer's tick as well.
+    meta = _meta(request, folder, crew.facts(), kernels, points, notes, now)
+    if earlier is not None:
+        obstacle = resume_obstacle(earlier, meta)
+        if obstacle:
+            raise NotComparableError(obstacle)
+        meta = replace(earlier, finished="")
+    reading = crew.evidence()
+    _refuse_unfit(request, listener, meta.device, reading.processes if reading else ())
+    write_meta(folder.meta_path, replace(meta, clocks_before=meta.clocks_before or reading))
+    for text in notes:
+        listener.note(text)
+    listener.started(meta, folder.path, len(meta.points) * request.plan.rounds)
+    with Journal(folder.journal_path) as journal:
+        known = read_journal(folder.journal_path)
+        campaign = Campaign(crew, journal, listener, request.plan, meta.points, grants, known)
+        if request.profile is not None:
+            campaign.profile(request.profile)
+        else:
+            campaign.measure()
+        if campaign.unsteady and request.ci:
+            _conclude(folder, crew)
+            raise UnfitError(f"the sentinel moved by more than 1 % again and again: this machine is not quiet; see {folder.path}")
+    meta, rows = _conclude(folder, crew)
+    crew.stop()
+    wall = time.perf_counter() - began
+    share = 100 * campaign.block_s / wall if wall > 0 else 0.0
+    counts = _counts(rows)
+    summary = f"{counts} in {wall:.1f} s, {share:.0f} % of it inside blocks"
+    return SweepOutcome(folder.path, meta, rows, exit_code(rows, request.strict), summary)
+
+
+def _points(
+    plan: Plan, facts: DeviceFacts, kernels: Mapping[str, Kernel], crew: Crew
+) -> tuple[list[Point], dict[Partition, Grant | GreenbenchError], list[str]]:
+    """Expand the plan, open every partition that it needs, and fold counts that landed on the same grant."""
+    points = expand(plan, facts, kernels)
+    outcomes: dict[Partition, Grant | GreenbenchError] = {}
+    for key in dict.fromkeys(point.connections for point in points):
+        mine = list(dict.fromkeys(point.partition for point in points if point.connections == key))
+        crew.facts(key)
+        outcomes.update(crew.open(key, mine))
+    grants = {partition: got for partition, got in outcomes.items() if isinstance(got, Grant)}
+    kept, notes = merge_same_grants(points, grants)
+    alone = {point.partition for point in kept}
+    for partition, grant in grants.items():
+        if partition in alone and partition.sms is not None and partition.sms != grant.sms:
+            notes.append(f"{partition.sms} SMs asked, {grant.sms} granted: this driver rounds to what it can split")
+    return kept, outcomes, notes
+
+
+def _meta(
+    request: SweepRequest,
+    folder: RunFolder,
+    facts: DeviceFacts,
+    kernels: Mapping[str, Kernel],
+    points: Sequence[Point],
+    notes: Sequence[str],
+    now: datetime,
+) -> RunMeta:
+    environment = {k: v for k, v in os.environ.items() if k in RECORDED or k.startswith(RECORDED_PREFIXES)}
+    environment |= {"python": platform.python_version(), "platform": platform.platform()}
+    return RunMeta(
+        run_id=folder.run_id,
+        created=now.isoformat(timespec="seconds"),
+        greenbench=__version__,
+        command="sweep",
+        argv=request.argv or tuple(sys.argv),
+        seed=request.plan.seed,
+        device=facts,
+        plan=request.plan.as_dict(),
+        kernels=tuple(_summary(name, kernels) for name in dict.fromkeys(point.kernel for point in points)),
+        points=tuple(points),
+        environment=environment,
+        notes=tuple(notes),
+        profiled=request.profile is not None or bool(os.environ.get("NSYS_PROFILING_SESSION_ID")),
+    )
+
+
+def _summary(name: str, kernels: Mapping[str, Kernel]) -> KernelSummary:
+    base, yardstick = base_kernel(name)
+    record = kernels[base].summary_record()
+    if not yardstick:
+        return record
+    return replace(
+        record, name=name, family=Family.GEMM, summary=f"cuBLAS beside {base}", digest="", reports=False, yardstick_of=base
+    )
+
+
+def _refuse_unfit(request: SweepRequest, listener: Listener, facts: DeviceFacts, processes: tuple[int, ...]) -> None:
+    if facts.backend is Backend.MODELLED or not foreign(processes, pid=-1):
+        return
+    text = f"other processes use this GPU ({len(processes) - 1} beside greenbench): figures would be theirs as well"
+    if request.ci:
+        raise UnfitError(f"{text}; wait for them or choose another GPU with --device")
+    listener.note(f"{text}; rows are flagged contended")
+
+
+def _conclude(folder: RunFolder, crew: Crew | None) -> tuple[RunMeta, list[Row]]:
+    """Derive rows and samples from the journal, and close run.json; works without a device."""
+    meta = read_meta(folder.meta_path)
+    blocks = read_journal(folder.journal_path) if folder.journal_path.is_file() else []
+    if crew is not None:
+        finished = datetime.now(UTC).isoformat(timespec="seconds")
+        meta = replace(meta, finished=finished, clocks_after=crew.evidence())
+        write_meta(folder.meta_path, meta)
+    rows = derive_rows(meta, blocks)
+    write_rows(folder.rows_path, rows)
+    write_samples(folder.samples_path, row_labels(meta, blocks), blocks)
+    return meta, rows
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    told = []
+    for status in Status:
+        count = sum(row.status == status for row in rows)
+        if count or status is Status.OK:
+            told.append(f"{count} {status.value}")
+    return f"{len(rows)} points: {', '.join(told)}"
+
+
+def exit_code(rows: Sequence[Row], strict: bool = False) -> ExitCode:
+    """Return 5 if a row failed (or, strictly, is unsupported), else 4 if none is ok, else 0."""
+    found = {row.status for row in rows}
+    if Status.FAILED in found or (strict and Status.UNSUPPORTED in found):
+        return ExitCode.INCOMPLETE
+    return ExitCode.DONE if Status.OK in found else ExitCode.MACHINE

@@ -1,0 +1,255 @@
+"""What is known of GPUs without asking them: peaks per device, and complete facts of the devices that can be modelled.
+
+The figures stand in devices.toml beside this file, each with its source and grade. What is not known there is None here.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from greenbench.errors import UsageError
+from greenbench.schema import Backend, DeviceFacts
+
+Table = Mapping[str, Any]
+
+WORKQUEUE_DRIVER = (13, 1)
+MODEL_DRIVER = (13, 0)
+
+_DTYPES = {
+    "float64": "fp64",
+    "double": "fp64",
+    "float32": "fp32",
+    "float": "fp32",
+    "tfloat32": "tf32",
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+    "float8": "fp8",
+    "e4m3": "fp8",
+    "e5m2": "fp8",
+    "float8_e4m3": "fp8",
+    "float8_e5m2": "fp8",
+    "float8_e4m3fn": "fp8",
+    "float4": "fp4",
+    "e2m1": "fp4",
+}
+
+
+def dtype_key(dtype: str) -> str:
+    """Return the name under which devices.toml lists a dtype: `float32` and `fp32` are one."""
+    return _DTYPES.get(dtype.lower(), dtype.lower())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """Nominal limits of a device; None (or a dtype that is missing) where nobody has published one."""
+
+    flop_per_clk_sm: Mapping[str, float]
+    link_bytes_per_clk_sm: float | None = None
+    l2_bytes_per_clk: float | None = None
+    hbm_gb_s: float | None = None
+    nominal_mhz: float | None = None
+    max_mhz: float | None = None
+    threads_per_sm: int | None = None
+    ctas_per_sm: int | None = None
+    l1_cycles: float | None = None
+    l2_cycles: float | None = None
+    hbm_cycles: float | None = None
+    sources: tuple[str, ...] = ()
+
+    def flop(self, dtype: str, *, tensor: bool = False) -> float | None:
+        """Return FLOP per clock and SM, accumulated in 32 bits; `tensor` takes the tensor core where that is a unit apart."""
+        key = dtype_key(dtype)
+        if tensor and f"{key}_tc" in self.flop_per_clk_sm:
+            key = f"{key}_tc"
+        return self.flop_per_clk_sm.get(key)
+
+    def most_flop(self, dtype: str) -> float | None:
+        """Return the rate that no kernel of this dtype exceeds: the fastest unit that such numbers could be fed to."""
+        key = dtype_key(dtype)
+        names = [key, f"{key}_tc", f"{key}_acc16"]
+        if key == "fp32":
+            names.append("tf32")
+        rates = [self.flop_per_clk_sm[name] for name in names if name in self.flop_per_clk_sm]
+        return max(rates, default=None) if key in self.flop_per_clk_sm else None
+
+    @property
+    def clock_mhz(self) -> float | None:
+        """SM clock to assume where none was measured: the maximum, so that a bound stays one; else the nominal."""
+        return self.max_mhz or self.nominal_mhz
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """A device that greenbench can stand in for, and the constants with which `bounds.predict` answers for it."""
+
+    name: str
+    device: DeviceFacts
+    peaks: Peaks
+    sm_clock_mhz: float
+    achieved: Mapping[str, float]
+    l1_cycles: float
+    l2_cycles: float
+    hbm_cycles: float
+    launch_us: float
+    graph_launch_us: float
+    launch_host_us: float
+    jitter_pct: float
+    refused_sms: tuple[int, ...]
+    source: str
+    grade: str
+
+    @property
+    def link_bytes_per_clk_sm(self) -> float | None:
+        """Bytes per clock between one SM and the L2."""
+        return self.peaks.link_bytes_per_clk_sm
+
+
+@cache
+def _tables() -> Table:
+    """Read devices.toml once."""
+    return tomllib.loads(files("greenbench").joinpath("devices.toml").read_text(encoding="utf-8"))
+
+
+def _gpu_table(name: str) -> Table:
+    """Return the first [[gpu]] table whose pattern is found in the device's name, or an empty one."""
+    return next((table for table in _tables()["gpu"] if re.search(table["match"], name)), {})
+
+
+def _bus_gb_s(clock_mhz: float | None, bits: float | None) -> float | None:
+    """Return the peak of a memory bus: two transfers a clock (kernels.md §8)."""
+    return 2 * clock_mhz * bits / 8 / 1e3 if clock_mhz and bits else None
+
+
+def _hbm(device: DeviceFacts, gpu: Table) -> tuple[float | None, str]:
+    """Return the memory peak and where it comes from: the device's own clock and bus before any table."""
+    own = _bus_gb_s(device.max_mem_clock_mhz, device.mem_bus_bits)
+    if own is not None:
+        return own, f"HBM: 2 x {device.max_mem_clock_mhz} MHz x {device.mem_bus_bits} bit / 8 as the device reports [device]"
+    listed = gpu.get("hbm_gb_s") or _bus_gb_s(gpu.get("mem_clock_mhz"), gpu.get("mem_bus_bits"))
+    return (float(listed), "HBM: table of GPU names") if listed else (None, "")
+
+
+def peaks(device: DeviceFacts) -> Peaks:
+    """Return what is known of a device's limits: by its name, else by its compute capability, else nothing."""
+    major, minor = device.compute_capability
+    by_cc: Table = _tables()["cc"].get(f"{major}.{minor}", {})
+    gpu = _gpu_table(device.name)
+    hbm, hbm_source = _hbm(device, gpu)
+    notes = [f"cc {major}.{minor}: {by_cc['source']} [{by_cc['grade']}]"] if by_cc else []
+    notes += [f"{device.name}: {gpu['source']} [{gpu['grade']}]"] if gpu else []
+    notes += [hbm_source] if hbm_source else []
+    return Peaks(
+        flop_per_clk_sm={**by_cc.get("flop_per_clk_sm", {}), **gpu.get("flop_per_clk_sm", {})},
+        link_bytes_per_clk_sm=by_cc.get("link_bytes_per_clk_sm"),
+        l2_bytes_per_clk=gpu.get("l2_bytes_per_clk"),
+        hbm_gb_s=hbm,
+        nominal_mhz=gpu.get("nominal_mhz"),
+        max_mhz=device.max_sm_clock_mhz,
+        threads_per_sm=by_cc.get("threads_per_sm"),
+        ctas_per_sm=by_cc.get("ctas_per_sm"),
+        l1_cycles=gpu.get("l1_cycles"),
+        l2_cycles=gpu.get("l2_cycles"),
+        hbm_cycles=gpu.get("hbm_cycles"),
+        sources=tuple(notes),
+    )
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names that `--device model:NAME` takes."""
+    return tuple(sorted(_tables()["model"]))
+
+
+def model_facts(name: str, cuda: tuple[int, int] = MODEL_DRIVER) -> ModelFacts:
+    """Return the facts of a modelled device as a driver of that CUDA version would show them."""
+    models: Table = _tables()["model"]
+    key = name.lower()
+    if key not in models:
+        raise UsageError(f"there is no model {name!r}: choose {', '.join(model_names())}, or give model:FILE.toml")
+    return model_from_table(key, models[key], cuda, place=f"model {key}")
+
+
+def model_of(device: DeviceFacts) -> ModelFacts | None:
+    """Return the model that stands for a measured device, or None where there is none."""
+    for name, table in _tables()["model"].items():
+        if re.search(table["match"], device.name):
+            return model_facts(name)
+    return None
+
+
+def model_from_table(name: str, table: Table, cuda: tuple[int, int] = MODEL_DRIVER, *, place: str) -> ModelFacts:
+    """Build a model from a table shaped as [model.NAME]; `base` names a model whose values it starts from.
+
+    `place` names the file in errors.
+    """
+    if "base" in table:
+        base = _tables()["model"].get(str(table["base"]).lower())
+        if base is None:
+            raise UsageError(f"{place}: base = {table['base']!r} is no model: choose {', '.join(model_names())}")
+        device_table = {**base["device"], **table.get("device", {})}
+        table = {**base, **{key: value for key, value in table.items() if key != "base"}, "device": device_table}
+    device = _model_device(name, table.get("device", {}), cuda, place)
+    limits = peaks(device)
+    try:
+        return ModelFacts(
+            name=name,
+            device=device,
+            peaks=limits,
+            sm_clock_mhz=float(table["sm_clock_mhz"]),
+            achieved={key: float(value) for key, value in table["achieved"].items()},
+            l1_cycles=_cycles(table, "l1_cycles", limits.l1_cycles),
+            l2_cycles=_cycles(table, "l2_cycles", limits.l2_cycles),
+            hbm_cycles=_cycles(table, "hbm_cycles", limits.hbm_cycles),
+            launch_us=float(table["launch_us"]),
+            graph_launch_us=float(table["graph_launch_us"]),
+            launch_host_us=float(table["launch_host_us"]),
+            jitter_pct=float(table["jitter_pct"]),
+            refused_sms=tuple(int(sms) for sms in table["refused_sms"]),
+            source=str(table["source"]),
+            grade=str(table["grade"]),
+        )
+    except KeyError as error:
+        raise UsageError(f"{place}: key {error.args[0]!r} is missing; give it, or start with base = 'h200'") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{place}: a value has the wrong type ({error})") from error
+
+
+def _cycles(table: Table, key: str, listed: float | None) -> float:
+    """Return a latency from the model's own table, else from the entry of its GPU."""
+    if key not in table and listed is not None:
+        return listed
+    return float(table[key])
+
+
+def _model_device(name: str, table: Table, cuda: tuple[int, int], place: str) -> DeviceFacts:
+    """Build the device facts of a model: what depends on the driver is derived, the rest is in the table."""
+    known = {field.name for field in fields(DeviceFacts)}
+    unknown = sorted(set(table) - known)
+    if unknown:
+        raise UsageError(f"{place}: [device] has no key {unknown[0]!r}; keys are {', '.join(sorted(known))}")
+    version = f"{cuda[0]}.{cuda[1]}"
+    obstacle = "" if cuda >= WORKQUEUE_DRIVER else f"workqueue configuration needs driver 13.1, this is {version}"
+    derived: dict[str, Any] = {
+        "uuid": f"MODEL-{name}",
+        "index": 0,
+        "backend": Backend.MODELLED,
+        "driver": version,
+        "cuda": cuda,
+        "nvrtc": "",
+        "split_api": "structured" if cuda >= WORKQUEUE_DRIVER else "count",
+        "workqueue_obstacle": obstacle,
+    }
+    values = {**derived, **table}
+    if "compute_capability" in values:
+        major, minor = values["compute_capability"]
+        values["compute_capability"] = (int(major), int(minor))
+    try:
+        return DeviceFacts(**values)
+    except TypeError as error:
+        raise UsageError(f"{place}: [device] is incomplete ({error}); give the rest, or start with base = 'h200'") from error

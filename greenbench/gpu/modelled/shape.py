@@ -1,0 +1,97 @@
+"""The launch shape of a kernel on so many SMs, from its front matter alone, and what a real device would refuse of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from greenbench.catalog import DTYPE_BYTES, Kernel
+from greenbench.errors import FailedError, KernelFileError, UnsupportedError
+from greenbench.gpu.modelled.faults import FaultKind
+from greenbench.gpu.modelled.state import DeviceState, Key
+from greenbench.schema import Family, ParamValue
+
+RESERVED_SMEM = 1024  # what the driver keeps of each CTA's shared memory
+CTAS_PER_SM = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What is known of a kernel on so many SMs, once its expressions have values."""
+
+    key: Key
+    kernel: Kernel
+    config: str
+    flops: float | None
+    bytes: float | None
+    working_set_bytes: int
+    grid: int
+    ctas_per_sm: int
+    units: int | None
+    lasts_ns: float | None
+    keeps_state: bool
+    yardstick: bool
+
+
+def prepare(state: DeviceState, kernel: Kernel, params: Mapping[str, ParamValue], sms: int, *, yardstick: bool = False) -> Shape:
+    """Evaluate the front matter for a lane; raises UnsupportedError or FailedError where a real one would not run it."""
+    device = state.facts.device
+    if yardstick and kernel.yardstick != "cublas":
+        raise UnsupportedError(f"{kernel.name} names no yardstick")
+    if obstacle := kernel.obstacle(device.compute_capability):
+        raise UnsupportedError(obstacle)
+    variant = None if yardstick else kernel.choose(params, sms)
+    env = kernel.environment(params, sms=sms, variant=variant)
+    block = kernel.launch.block.value(env)
+    smem = kernel.launch.smem.value(env) if kernel.launch.smem is not None else 0
+    occupancy = _occupancy(state, block, smem)
+    env = kernel.environment(params, sms=sms, occupancy=occupancy, variant=variant)
+    grid = 1
+    for dimension in kernel.launch.grid:
+        count = dimension.value(env)
+        if count < 1:
+            raise KernelFileError(f"{kernel.path.name}: launch.grid {dimension.text!r} is {count}; it must be at least 1")
+        grid *= count
+    if kernel.launch.cooperative and grid > sms * occupancy:
+        raise UnsupportedError(
+            f"cooperative grid of {grid} CTAs does not fit: {sms} SMs hold {sms * occupancy} "
+            f"({occupancy} per SM) of {block} threads"
+        )
+    size = sum(spec.count.value(env) * DTYPE_BYTES[spec.dtype] for spec in kernel.buffers)
+    name = f"{kernel.name}.{kernel.yardstick}" if yardstick else kernel.name
+    key = (name, ",".join(f"{k}={v}" for k, v in sorted(params.items())), sms)
+    visit = state.arrive(key, probe=kernel.family is Family.PROBE)
+    free = 0 if state.faults.due(FaultKind.OUT_OF_MEMORY, visit) else device.memory_bytes
+    if size > free:
+        raise FailedError(f"out of memory: {name} needs {size / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free")
+    return Shape(
+        key=key,
+        kernel=kernel,
+        config="modelled" if yardstick else variant.name if variant else "",
+        flops=None if kernel.flops is None else float(kernel.flops.value(env)),
+        bytes=None if kernel.bytes is None else float(kernel.bytes.value(env)),
+        working_set_bytes=size,
+        grid=grid,
+        ctas_per_sm=occupancy,
+        units=None if kernel.report is None or yardstick else int(env[kernel.report.per]),
+        lasts_ns=_own_length(kernel, env),
+        keeps_state=any(spec.access == "state" for spec in kernel.buffers),
+        yardstick=yardstick,
+    )
+
+
+def _own_length(kernel: Kernel, env: Mapping[str, int | float]) -> float | None:
+    """Return the time that a probe sets itself: one that has a parameter `ns` waits that long by the device's timer (spin)."""
+    return float(env["ns"]) if kernel.family is Family.PROBE and "ns" in env else None
+
+
+def _occupancy(state: DeviceState, block: int, smem: int) -> int:
+    """Return CTAs per SM by threads and shared memory; registers are not known without compiling."""
+    device = state.facts.device
+    by_threads = device.threads_per_sm // block
+    by_smem = device.smem_per_sm_bytes // (smem + RESERVED_SMEM)
+    fits = smem <= device.smem_optin_bytes
+    occupancy = min(by_threads, by_smem, state.facts.peaks.ctas_per_sm or CTAS_PER_SM) if fits else 0
+    if occupancy < 1:
+        raise UnsupportedError(f"a CTA of {block} threads and {smem} bytes of shared memory does not fit an SM of this device")
+    return occupancy

@@ -1,0 +1,279 @@
+"""What a kernel of the library is: frozen data read from one `.cu` file, and the arithmetic that its front matter declares."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from greenbench.errors import PlanError
+from greenbench.expr import LIMIT, Expr, ExprError, Number, did_you_mean
+from greenbench.schema import Family, KernelSummary, ParamValue
+
+DTYPE_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "e4m3": 1,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "uint8": 1,
+}
+FILL_KINDS = ("poison", "zero", "index", "normal", "integer", "cycle")
+ACCESS_KINDS = ("in", "out", "state")
+BUILT_IN_NAMES = ("sms", "occupancy")
+MAX_BLOCK = 1024
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_SMEM = 232448
+
+# Where front matter is tried before a device is known: a large and a small lane, one CTA per SM; one of the two must do.
+TRIAL_SMS = (132, 8)
+TRIAL_OCCUPANCY = 1
+
+_ARCH = re.compile(r"sm_(\d{1,2})(\d)([af]?)")
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """A device buffer: `count` elements of `dtype`, filled before use; `state` is refilled before every verification."""
+
+    name: str
+    dtype: str
+    count: Expr
+    fill: str
+    access: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Launch shape; `smem` is dynamic shared memory in bytes, `grid` counts CTAs."""
+
+    block: Expr
+    grid: tuple[Expr, ...]
+    cluster: int = 1
+    smem: Expr | None = None
+    cooperative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One choice of macros (tile, pipeline depth); the lowest cost wins."""
+
+    name: str
+    defines: tuple[tuple[str, int], ...]
+    cost: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The kernel measures itself: `buffer` holds cycles, to be divided by the name `per` (a parameter, or one of [let])."""
+
+    buffer: str
+    per: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One kernel file, read and checked; nothing in it depends on a device."""
+
+    name: str
+    path: Path
+    source: str
+    prelude: str
+    digest: str
+    family: Family
+    summary: str
+    entry: str
+    args: tuple[str, ...]
+    verify: str
+    min_cc: tuple[int, int] | None
+    arch: str | None
+    dtype: str
+    buffers: tuple[BufferSpec, ...]
+    params: tuple[tuple[str, Number], ...]
+    let: tuple[tuple[str, Expr], ...]
+    launch: Launch
+    variants: tuple[Variant, ...]
+    flops: Expr | None
+    bytes: Expr | None
+    report: Report | None
+    yardstick: str
+    internal: bool
+    include: tuple[str, ...]
+    headers: tuple[str, ...]
+    defines: tuple[tuple[str, str], ...]
+    local_ok: bool
+
+    @property
+    def is_name_expression(self) -> bool:
+        """True if `entry` is C++ (`ns::k<float, 128>`), not an extern "C" symbol."""
+        return not self.entry.isidentifier()
+
+    def merged(self, overrides: Mapping[str, ParamValue]) -> tuple[tuple[str, ParamValue], ...]:
+        """Return all parameters, sorted by name, with `overrides` in place of the file's values."""
+        values = dict(self.params)
+        for name, value in overrides.items():
+            if name not in values:
+                known = ", ".join(sorted(values)) or "none"
+                raise PlanError(f"kernel {self.name} has no parameter {name!r}{did_you_mean(name, values)}; it has {known}")
+            values[name] = self._checked(name, value)
+        if overrides and (problem := self.trial_problem(values)):
+            raise PlanError(f"kernel {self.name} with {_pairs(overrides.items())}: {problem}")
+        return tuple(sorted(values.items()))
+
+    def environment(
+        self,
+        params: Mapping[str, ParamValue] | Iterable[tuple[str, ParamValue]],
+        *,
+        sms: int,
+        occupancy: int = 0,
+        variant: Variant | None = None,
+    ) -> dict[str, Number]:
+        """Return every name an expression may use; without a `variant`, that of `choose`."""
+        values = {name: value for name, value in dict(params).items() if not isinstance(value, str)}
+        if variant is None:
+            variant = self.choose(values, sms)
+        env: dict[str, Number] = {"sms": sms, "occupancy": occupancy, **values}
+        env.update(integers(self.defines))
+        env.update(variant.defines if variant else ())
+        for name, expr in self.let:
+            env[name] = expr.value(env)
+        return env
+
+    def choose(self, params: Mapping[str, ParamValue] | Iterable[tuple[str, ParamValue]], sms: int) -> Variant | None:
+        """Return the variant of lowest cost for a lane of `sms` SMs (the first of equals), None if there are none."""
+        if not self.variants:
+            return None
+        values = dict(params)
+
+        def cost(variant: Variant) -> Number:
+            if variant.cost is None:
+                return 0
+            return variant.cost.value(self.environment(values, sms=sms, occupancy=TRIAL_OCCUPANCY, variant=variant))
+
+        return min(self.variants, key=cost)
+
+    def obstacle(self, cc: tuple[int, int]) -> str:
+        """Return why this kernel cannot run on a compute capability, an empty string if it can."""
+        here = f"this is {cc[0]}.{cc[1]}"
+        if self.arch is not None:
+            major, minor, suffix = split_arch(self.arch)
+            if suffix == "a" and cc != (major, minor):
+                return f"needs {self.arch} (compute capability {major}.{minor} exactly), {here}"
+            if suffix == "f" and (cc[0] != major or cc[1] < minor):
+                return f"needs {self.arch} (compute capability {major}.{minor} or later of {major}.x), {here}"
+        if self.min_cc is not None and cc < self.min_cc:
+            return f"needs compute capability {self.min_cc[0]}.{self.min_cc[1]}, {here}"
+        return ""
+
+    def archs(self, candidates: Iterable[str]) -> list[str]:
+        """Return those NVRTC targets that this kernel claims to compile for."""
+        return [candidate for candidate in candidates if self._claims(candidate)]
+
+    def summary_record(self) -> KernelSummary:
+        """Return what a run's meta data keep of this kernel."""
+        return KernelSummary(
+            name=self.name,
+            family=self.family,
+            dtype=self.dtype,
+            summary=self.summary,
+            digest=self.digest,
+            reports=self.report is not None,
+        )
+
+    def trial_problem(self, params: Mapping[str, ParamValue]) -> str:
+        """Return what is wrong with launch shape, buffers or work under `params`, an empty string if nothing is."""
+        for variant in self.variants or (None,):
+            problems = [self._problem_on(sms, params, variant) for sms in TRIAL_SMS]
+            if all(problems):
+                return problems[0]
+        return ""
+
+    def _problem_on(self, sms: int, params: Mapping[str, ParamValue], variant: Variant | None) -> str:
+        try:
+            env = self.environment(params, sms=sms, occupancy=TRIAL_OCCUPANCY, variant=variant)
+            if variant is not None and variant.cost is not None:
+                variant.cost.value(env)
+            for expr, low, high in self._ranges():
+                value = expr.value(env)
+                if not low <= value <= high:
+                    return f"{expr.place} {expr.text!r} is {value}, outside {low} to {high}"
+        except ExprError as error:
+            return str(error)
+        return ""
+
+    def _ranges(self) -> Iterator[tuple[Expr, int, int]]:
+        """Yield every expression with the range of its value."""
+        yield self.launch.block, 1, MAX_BLOCK
+        for expr, high in zip(self.launch.grid, MAX_GRID, strict=False):
+            yield expr, 1, high
+        if self.launch.smem is not None:
+            yield self.launch.smem, 0, MAX_SMEM
+        for buffer in self.buffers:
+            yield buffer.count, 1, LIMIT // DTYPE_BYTES[buffer.dtype]
+        for work in (self.flops, self.bytes):
+            if work is not None:
+                yield work, 0, LIMIT
+
+    def _checked(self, name: str, value: ParamValue) -> Number:
+        default = dict(self.params)[name]
+        if isinstance(value, (bool, str)) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise PlanError(f"parameter {name} of kernel {self.name} is {value!r}; it must be a number, like {default}")
+        if isinstance(default, float):
+            return float(value)
+        if value != int(value):
+            raise PlanError(f"parameter {name} of kernel {self.name} is {value!r}; it must be an integer, like {default}")
+        if abs(value) > LIMIT:
+            raise PlanError(f"parameter {name} of kernel {self.name} is {value!r}; it must fit in 64 bits")
+        return int(value)
+
+    def _claims(self, candidate: str) -> bool:
+        major, minor, suffix = split_arch(candidate)
+        if self.obstacle((major, minor)):
+            return False
+        needed = split_arch(self.arch)[2] if self.arch else ""
+        return not needed or suffix in ("a", needed)
+
+
+def split_arch(arch: str) -> tuple[int, int, str]:
+    """Split `sm_90a` into (9, 0, "a"); ValueError if it is no architecture's name."""
+    found = _ARCH.fullmatch(arch)
+    # Architecture-specific code began with sm_90a, family-specific code with sm_100f.
+    if found is None or (found.group(3) and int(found.group(1)) < {"a": 9, "f": 10}[found.group(3)]):
+        raise ValueError(f"{arch!r} is not an architecture like sm_80, sm_90a or sm_100f")
+    return int(found.group(1)), int(found.group(2)), found.group(3)
+
+
+def variant_name(defines: Sequence[tuple[str, int]]) -> str:
+    """Return the name of a variant: `BM128_BN256`."""
+    return "_".join(f"{macro}{value}" for macro, value in defines)
+
+
+def integers(defines: Iterable[tuple[str, str]]) -> list[tuple[str, int]]:
+    """Return those macros of a file that expressions may use, being integers."""
+    return [(name, int(text)) for name, text in defines if re.fullmatch(r"-?\d{1,18}", text, re.ASCII)]
+
+
+def _pairs(items: Iterable[tuple[str, ParamValue]]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in items)
+
+
+__all__ = [
+    "ACCESS_KINDS",
+    "BUILT_IN_NAMES",
+    "DTYPE_BYTES",
+    "FILL_KINDS",
+    "BufferSpec",
+    "Kernel",
+    "Launch",
+    "Report",
+    "Variant",
+    "integers",
+    "split_arch",
+    "variant_name",
+]

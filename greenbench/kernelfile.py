@@ -1,0 +1,329 @@
+"""Reads one `.cu` file into a Kernel: front matter, signature and expressions are checked here, without a compiler or a GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from greenbench.errors import KernelFileError
+from greenbench.expr import FUNCTIONS, LIMIT, Expr, Number, did_you_mean
+from greenbench.frontmatter import Section, extract
+from greenbench.kernel import (
+    ACCESS_KINDS,
+    BUILT_IN_NAMES,
+    DTYPE_BYTES,
+    FILL_KINDS,
+    BufferSpec,
+    Kernel,
+    Launch,
+    Report,
+    Variant,
+    integers,
+    split_arch,
+    variant_name,
+)
+from greenbench.schema import Family
+from greenbench.source import Definition, Kind, definitions, global_names, includes, own_headers, read_source, strip_comments
+
+FAMILIES = tuple(family.value for family in Family)
+YARDSTICKS = ("cublas",)
+DTYPES = (*DTYPE_BYTES, "tf32")
+MAX_CLUSTER = 16
+
+TOP_KEYS = (
+    *("family", "summary", "entry", "args", "verify", "min_cc", "arch", "dtype", "buffers", "yardstick"),
+    *("internal", "include", "defines", "local_ok", "params", "let", "launch", "variant", "work", "report"),
+)
+LAUNCH_KEYS = ("block", "grid", "cluster", "smem", "cooperative")
+BUFFER_KEYS = ("name", "dtype", "count", "fill", "access")
+
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+def read_kernel(path: Path, prelude: str) -> Kernel:
+    """Read and check one kernel file; `prelude` is the text that is put in front of it when it is compiled."""
+    if not _FILE_NAME.fullmatch(path.stem):
+        raise KernelFileError(f"{path}: a kernel is called like its file, and a name holds letters, digits, _ and - only")
+    source = read_source(path)
+    top = Section(matter := extract(path.name, source), matter.table, (), TOP_KEYS)
+    code = strip_comments(source)
+    include = top.texts("include")
+    own = own_headers(path, code, include)
+    params = _params(top)
+    defines = _defines(top, dict(params))
+    macros = _variant_macros(top, [*dict(params), *dict(defines)])
+    names = {*BUILT_IN_NAMES, *dict(params), *dict(integers(defines)), *dict((macros or [()])[0])}
+    let = _let(top, names)
+    names |= dict(let).keys()
+    buffers = _buffers(top, names)
+    kernel = Kernel(
+        name=path.stem,
+        path=path,
+        source=source,
+        prelude=prelude,
+        digest=_digest(prelude, source, *own),
+        family=Family(_required_choice(top, "family", FAMILIES)),
+        summary=_required(top, "summary", "say in one line what the kernel measures"),
+        entry=_required(top, "entry", 'name the extern "C" __global__ function'),
+        args=top.texts("args"),
+        verify=_verify(top),
+        min_cc=_min_cc(top),
+        arch=_arch(top),
+        dtype=top.choice("dtype", DTYPES, buffers[0].dtype if buffers else ""),
+        buffers=buffers,
+        params=params,
+        let=let,
+        launch=_launch(top, names),
+        variants=_variants(top, macros, names),
+        flops=top.section("work", ("flops", "bytes")).expr("flops", names, reals=True),
+        bytes=top.section("work", ("flops", "bytes")).expr("bytes", names, reals=True),
+        report=_report(top, buffers, names),
+        yardstick=top.choice("yardstick", YARDSTICKS),
+        internal=top.flag("internal"),
+        include=include,
+        headers=tuple(header for header, _ in includes(code)),
+        defines=defines,
+        local_ok=top.flag("local_ok"),
+    )
+    _check_args(top, kernel)
+    _check_signature(top, kernel, code)
+    if problem := kernel.trial_problem(dict(params)):
+        raise KernelFileError(problem)
+    return kernel
+
+
+def _digest(*texts: str) -> str:
+    whole = hashlib.sha256()
+    for text in texts:
+        whole.update(len(text.encode()).to_bytes(8, "big") + text.encode())
+    return whole.hexdigest()[:16]
+
+
+def _required(top: Section, key: str, advice: str) -> str:
+    top.need(key, advice)
+    text = top.text(key).strip()
+    if not text:
+        raise top.error(key, f"{key} is empty; {advice}")
+    return text
+
+
+def _required_choice(top: Section, key: str, allowed: Collection[str]) -> str:
+    top.need(key, f"allowed are {', '.join(allowed)}")
+    return top.choice(key, allowed)
+
+
+def _check_name(section: Section, key: str, name: str, taken: Collection[str] = ()) -> str:
+    """Return a name that expressions may use."""
+    if not _NAME.fullmatch(name) or name in FUNCTIONS or name in BUILT_IN_NAMES:
+        reserved = ", ".join((*BUILT_IN_NAMES, *FUNCTIONS))
+        raise section.error(key, f"{name!r} cannot be a name; use letters, digits and _, but not {reserved}")
+    if name in taken:
+        raise section.error(key, f"the name {name!r} is used twice")
+    return name
+
+
+def _params(top: Section) -> tuple[tuple[str, Number], ...]:
+    section = top.section("params", None)
+    params: list[tuple[str, Number]] = []
+    for name in section:
+        _check_name(section, name, name)
+        value = section.raw(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > LIMIT:
+            raise section.error(name, f"params.{name} is {value!r}; it must be an integer of 64 bits or a real number")
+        params.append((name, value))
+    return tuple(params)
+
+
+def _defines(top: Section, params: Collection[str]) -> tuple[tuple[str, str], ...]:
+    section = top.section("defines", None)
+    defines = []
+    for name in section:
+        value = section.raw(name)
+        _check_name(section, name, name, params)
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise section.error(name, f"defines.{name} is {value!r}; it must be an integer or a text")
+        defines.append((name, str(value)))
+    return tuple(defines)
+
+
+def _let(top: Section, names: Collection[str]) -> tuple[tuple[str, Expr], ...]:
+    section = top.section("let", None)
+    known = set(names)
+    let: list[tuple[str, Expr]] = []
+    for name in section:
+        _check_name(section, name, name, known)
+        let.append((name, section.parse(name, section.raw(name), known)))
+        known.add(name)
+    return tuple(let)
+
+
+def _buffers(top: Section, names: Collection[str]) -> tuple[BufferSpec, ...]:
+    buffers: list[BufferSpec] = []
+    for section in top.sections("buffers", BUFFER_KEYS):
+        section.need("name", "every buffer has a name")
+        section.need("dtype", f"allowed are {', '.join(DTYPE_BYTES)}")
+        section.need("fill", f"allowed are {', '.join(FILL_KINDS)}")
+        section.need("count", 'give the number of elements, e.g. count = "n"')
+        name = _check_name(section, "name", section.text("name"), {*names, *(buffer.name for buffer in buffers)})
+        fill = section.choice("fill", FILL_KINDS)
+        count = section.expr("count", names)
+        if count is not None:
+            access = section.choice("access", ACCESS_KINDS, "out" if fill == "poison" else "in")
+            buffers.append(BufferSpec(name, section.choice("dtype", tuple(DTYPE_BYTES)), count, fill, access))
+    return tuple(buffers)
+
+
+def _launch(top: Section, names: Collection[str]) -> Launch:
+    top.need("launch", 'add [launch] with block = 256 and grid = "ceil_div(n, 256)"')
+    section = top.section("launch", LAUNCH_KEYS)
+    section.need("block", "give the threads per CTA, e.g. block = 256")
+    section.need("grid", 'give the number of CTAs, e.g. grid = "ceil_div(n, 256)"')
+    block, grid = section.expr("block", names), section.raw("grid")
+    sizes = grid if isinstance(grid, list) else [grid]
+    if not 1 <= len(sizes) <= 3 or block is None:
+        raise section.error("grid", f"launch.grid has {len(sizes)} dimensions; give one to three")
+    return Launch(
+        block=block,
+        grid=tuple(section.parse("grid", size, names) for size in sizes),
+        cluster=section.integer("cluster", 1, 1, MAX_CLUSTER),
+        smem=section.expr("smem", names),
+        cooperative=section.flag("cooperative"),
+    )
+
+
+def _variant_macros(top: Section, taken: Collection[str]) -> list[tuple[tuple[str, int], ...]]:
+    """Return the macros of every variant, before expressions can be read that use them."""
+    result: list[tuple[tuple[str, int], ...]] = []
+    for section in top.sections("variant", ("defines", "cost")):
+        section.need("defines", "give the macros of this variant, e.g. defines = { BM = 128 }")
+        table = section.section("defines", None)
+        macros: list[tuple[str, int]] = []
+        for macro in table:
+            value = table.raw(macro)
+            _check_name(table, macro, macro, taken)
+            if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LIMIT:
+                raise table.error(macro, f"{table.name(macro)} is {value!r}; it must be an integer")
+            macros.append((macro, value))
+        if not macros:
+            raise section.error("defines", f"{section.name('defines')} is empty; give at least one macro")
+        if result and {macro for macro, _ in macros} != {macro for macro, _ in result[0]}:
+            wanted = ", ".join(macro for macro, _ in result[0])
+            raise section.error("defines", f"{section.name('defines')} must set the same macros as the first variant: {wanted}")
+        result.append(tuple(macros))
+    return result
+
+
+def _variants(top: Section, defines: Sequence[tuple[tuple[str, int], ...]], names: Collection[str]) -> tuple[Variant, ...]:
+    variants = []
+    for section, macros in zip(top.sections("variant", ("defines", "cost")), defines, strict=True):
+        if len(defines) > 1:
+            section.need("cost", "the variant of lowest cost is used, so each of several needs one")
+        variants.append(Variant(variant_name(macros), macros, section.expr("cost", names)))
+    return tuple(variants)
+
+
+def _report(top: Section, buffers: Sequence[BufferSpec], names: Collection[str]) -> Report | None:
+    if "report" not in top:
+        return None
+    section = top.section("report", ("buffer", "per"))
+    buffer = _required_choice(section, "buffer", [each.name for each in buffers])
+    section.need("per", 'name the number of operations that the cycles are for, e.g. per = "hops"')
+    return Report(buffer, section.choice("per", sorted(names)))
+
+
+def _verify(top: Section) -> str:
+    name = top.text("verify")
+    if name in ("", "none"):
+        return ""
+    # Imported here, since it imports numpy, which a refused command line should not wait for.
+    from greenbench.verify import REFERENCES
+
+    if name not in REFERENCES:
+        near = did_you_mean(name, REFERENCES)
+        raise top.error("verify", f"verify is {name!r}{near}; there are references for {', '.join(sorted(REFERENCES))}")
+    return name
+
+
+def _min_cc(top: Section) -> tuple[int, int] | None:
+    value = top.raw("min_cc")
+    if value is None:
+        return None
+    match value:
+        case [int() as major, int() as minor] if 5 <= major < 100 and 0 <= minor < 10:
+            return major, minor
+    raise top.error("min_cc", f"min_cc is {value!r}; it must be a compute capability like [8, 0]")
+
+
+def _arch(top: Section) -> str | None:
+    if "arch" not in top:
+        return None
+    arch = top.text("arch")
+    try:
+        suffix = split_arch(arch)[2]
+    except ValueError:
+        suffix = ""
+    if not suffix:
+        raise top.error("arch", f'arch is {arch!r}; it is for code of one architecture, like "sm_90a"; else give min_cc = [9, 0]')
+    if "min_cc" in top:
+        raise top.error("arch", "arch and min_cc exclude each other; arch already names the compute capability")
+    return arch
+
+
+def _check_args(top: Section, kernel: Kernel) -> None:
+    """Every argument is a buffer or a parameter, and every buffer is an argument."""
+    buffers = [buffer.name for buffer in kernel.buffers]
+    known = [*buffers, *(name for name, _ in kernel.params)]
+    for name in kernel.args:
+        if name not in known:
+            near = did_you_mean(name, known)
+            choices = ", ".join(known) or "none"
+            raise top.error("args", f"args names {name!r}, neither a parameter nor a buffer{near}; there are {choices}")
+    for index, name in enumerate(buffers):
+        if name not in kernel.args:
+            raise top.matter.error(("buffers", index), f"buffer {name!r} is not in args, so the kernel never sees it")
+
+
+def _check_signature(top: Section, kernel: Kernel, code: str) -> None:
+    """Compare args with the source as far as plain text tells; templates and macros are left to the compiler."""
+    if kernel.is_name_expression:
+        return
+    found = definitions(code, kernel.entry)
+    if not found:
+        if not re.search(rf"\b{re.escape(kernel.entry)}\b", code):
+            there = ", ".join(global_names(code)) or "none"
+            near = did_you_mean(kernel.entry, global_names(code))
+            raise top.error("entry", f"entry is {kernel.entry!r}, but the source has no such kernel{near}; it has {there}")
+        return
+    if not any(definition.extern_c for definition in found):
+        raise top.error("entry", f'`{kernel.entry}` is not extern "C"; write extern "C" in front of its __global__')
+    problems = [_mismatch(kernel, definition) for definition in found]
+    if all(problems):
+        raise top.error("args", problems[0])
+
+
+def _mismatch(kernel: Kernel, definition: Definition) -> str:
+    """Return how args differ from a definition, an empty string if they can be meant for each other."""
+    parameters = definition.parameters
+    if len(parameters) != len(kernel.args):
+        listed = ", ".join(parameter.name for parameter in parameters) or "none"
+        s = "" if len(parameters) == 1 else "s"
+        return f"args names {len(kernel.args)}, but `{kernel.entry}` takes {len(parameters)} parameter{s} ({listed})"
+    values = dict(kernel.params)
+    for number, (name, parameter) in enumerate(zip(kernel.args, parameters, strict=True), 1):
+        where = f"`{kernel.entry}` takes `{parameter.text}` there"
+        if name not in values:
+            allowed, said = (Kind.POINTER,), f"argument {number}, {name!r}, is a buffer"
+        elif isinstance(values[name], float):
+            allowed, said = (Kind.REAL,), f"argument {number}, {name!r}, is a real number"
+        else:
+            allowed, said = (Kind.INTEGER,), f"argument {number}, {name!r}, is an integer"
+        if parameter.kind not in (*allowed, Kind.UNKNOWN):
+            return f"{said}, but {where}"
+    return ""
+
+
+__all__ = ["read_kernel"]

@@ -1,0 +1,109 @@
+"""The knee of a scaling curve: the fewest SMs within 5 % of the full device, and what binds on each side of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from greenbench.schema import Family, Row, SmsMode, Status
+
+NEAR_FULL = 0.95
+
+# How a sentence names what binds (column bound_by).
+BINDS = {
+    "compute": "the arithmetic of the SMs",
+    "waves": "waves of thread blocks that do not fill the SMs",
+    "memory": "the HBM bus",
+    "link": "the links between the SMs and the L2",
+    "l2": "the L2",
+    "latency": "latency",
+    "launch": "the cost of a launch",
+}
+DIVIDED = (Family.GEMM, Family.MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Knee:
+    """Where a curve comes within 5 % of the full device; `binds_below` is of the next smaller count, if one was measured."""
+
+    sms: int
+    full_sms: int
+    share_pct: float
+    below_sms: int | None
+    below_share_pct: float | None
+    binds_below: str
+    binds_above: str
+    kernel: str
+
+    @property
+    def at_full(self) -> bool:
+        """True where only the full device itself is within 5 % of it: the kernel still gains there."""
+        return self.sms >= self.full_sms
+
+    @property
+    def sentence(self) -> str:
+        """Say in words where the knee is and what binds on each side."""
+        if self.at_full:
+            short = f"{self.below_sms} SMs give {self.below_share_pct:.0f} % of it"
+            return f"{self.kernel} still gains at all {self.full_sms} SMs: {short}{_because(self.binds_below)}."
+        lead = f"{self.kernel} reaches {self.share_pct:.0f} % of the full device with {self.sms} of {self.full_sms} SMs"
+        if self.below_sms is None:
+            return f"{lead}, the fewest measured{_because(self.binds_above)}."
+        return f"{lead}; {_sides(self.binds_below, self.binds_above)}."
+
+
+def _because(binds: str) -> str:
+    """Name what binds at the end of a sentence, or nothing where no bound is known."""
+    return f", bound by {BINDS.get(binds, binds)}" if binds else ""
+
+
+def _sides(below: str, above: str) -> str:
+    """Name what binds on each side of a knee."""
+    if not below and not above:
+        return "what binds is not known"
+    if below == above:
+        return f"bound on both sides by {BINDS.get(below, below)}"
+    return (
+        f"below, the bound is {BINDS.get(below, below) or 'not known'}; from there on, {BINDS.get(above, above) or 'not known'}"
+    )
+
+
+def throughput(row: Row) -> float | None:
+    """Return work per time of an ok row in a unit of its own: TFLOP/s of a GEMM, else GB/s, else launches per us."""
+    if row.status != Status.OK:
+        return None
+    rates = (row.tflop_per_s, row.gb_per_s) if row.family == Family.GEMM else (row.gb_per_s, row.tflop_per_s)
+    rate = next((rate for rate in rates if rate), None)
+    if rate is None and row.time_us:
+        rate = 1 / row.time_us
+    return rate if rate and rate > 0 else None
+
+
+def knee(rows: Sequence[Row]) -> Knee | None:
+    """Return the knee of one curve (one kernel, params, workqueue and timing), or None where `full` was not measured ok.
+
+    It is read off the measured points, not off a fit (measurement.md §4): scaling need not be monotone. A row on the
+    primary context is no partition and never the knee; with no count below the full device there is nothing to say. Latency
+    kernels and probes do not divide their work, so they have none.
+    """
+    full = next((row for row in rows if row.sms_requested == SmsMode.FULL and throughput(row) and row.sms_granted), None)
+    if full is None or full.sms_granted is None or full.family not in DIVIDED:
+        return None
+    best = throughput(full) or 0.0
+    counts = [(row.sms_granted, throughput(row), row) for row in rows if row.sms_requested != SmsMode.PRIMARY and row.sms_granted]
+    ordered = sorted(((sms, rate / best, row) for sms, rate, row in counts if rate), key=lambda item: item[0])
+    at = next(i for i, (_, share, _) in enumerate(ordered) if share >= NEAR_FULL)
+    sms, share, row = ordered[at]
+    below = ordered[at - 1] if at else None
+    if below is None and sms >= full.sms_granted:
+        return None
+    return Knee(
+        sms=sms,
+        full_sms=full.sms_granted,
+        share_pct=100 * share,
+        below_sms=below[0] if below else None,
+        below_share_pct=100 * below[1] if below else None,
+        binds_below=below[2].bound_by if below else "",
+        binds_above=row.bound_by,
+        kernel=row.kernel,
+    )

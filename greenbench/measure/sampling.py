@@ -1,0 +1,140 @@
+"""Ways to take one sample, and how many launches and samples a block holds (measurement.md rules, DESIGN section 8)."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from greenbench.errors import FailedError
+from greenbench.gpu import Gpu, Lane, Replay, Work
+from greenbench.schema import Family, Timing
+
+SAMPLE_S = 2e-3
+BLOCK_S = 0.1
+MAX_LAUNCHES = 240
+GRAPH_LAUNCHES = (20, 200)
+SAMPLES = (5, 20)
+GRAPH_BELOW_S = 20e-6
+REWARM_S = 10e-3
+REWARM_LAUNCHES = 5
+# A launch costs the host about this much, so more of them would warm the host, not the device.
+HOST_LAUNCH_S = 6e-6
+COLD = frozenset({Timing.COLD_CLEAN, Timing.COLD_DIRTY})
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How the blocks of one point are taken."""
+
+    timing: Timing
+    launches: int
+    samples: int
+    launch_s: float
+
+    @property
+    def block_s(self) -> float:
+        """Expected device time of one block, re-warming included."""
+        return REWARM_S + self.samples * self.launches * self.launch_s
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The samples of one block in seconds per launch, what the kernel reported, and the host's time per launch."""
+
+    samples: tuple[float, ...]
+    reported: tuple[float, ...]
+    launch_host_s: float | None
+
+
+def resolve(timing: Timing, family: Family, launch_s: float) -> Timing:
+    """Choose the timing of `auto`: hot for latency kernels and probes, graph below 20 us, else steady."""
+    if timing is not Timing.AUTO:
+        return timing
+    if family in {Family.LATENCY, Family.PROBE}:
+        return Timing.HOT
+    return Timing.GRAPH if launch_s < GRAPH_BELOW_S else Timing.STEADY
+
+
+def recipe(timing: Timing, launch_s: float) -> Recipe:
+    """Size a sample to about 2 ms (at most 240 launches) and a block to 5-20 samples of about 100 ms together."""
+    wanted = math.ceil(SAMPLE_S / max(launch_s, 1e-7))
+    if timing in COLD:
+        launches = 1
+    elif timing is Timing.GRAPH:
+        launches = min(max(wanted, GRAPH_LAUNCHES[0]), GRAPH_LAUNCHES[1])
+    else:
+        launches = min(max(wanted, 1), MAX_LAUNCHES)
+    samples = min(max(math.ceil(BLOCK_S / (launches * launch_s)), SAMPLES[0]), SAMPLES[1])
+    return Recipe(timing, launches, samples, launch_s)
+
+
+def gated(gpu: Gpu, lane: Lane, work: Work, launches: int, before: Callable[[], None] | None = None) -> tuple[float, float]:
+    """Queue `launches` behind a gate between two events, open it; return (device seconds, host seconds spent launching)."""
+    if before is not None:
+        before()
+    gate = gpu.gate(lane)
+    start = lane.mark()
+    began = time.perf_counter()
+    for _ in range(launches):
+        work.launch()
+    spent = time.perf_counter() - began
+    stop = lane.mark()
+    gate.open()
+    lane.sync()
+    if not gate.passed():
+        raise FailedError("gate time-out: the host took more than 2 s to queue a sample")
+    return stop.since(start), spent
+
+
+def estimate(gpu: Gpu, lane: Lane, work: Work) -> float:
+    """Return seconds per launch, from single launches and then from a batch of about 2 ms."""
+    once = min(gated(gpu, lane, work, 1)[0] for _ in range(3))
+    if once >= SAMPLE_S:
+        return once
+    launches = min(max(math.ceil(SAMPLE_S / max(once, 1e-7)), 1), MAX_LAUNCHES)
+    return gated(gpu, lane, work, launches)[0] / launches
+
+
+def rewarm(lane: Lane, work: Work, launch_s: float) -> None:
+    """Launch for 10 ms (at least five times), so that clocks and caches are those of steady running."""
+    wanted = math.ceil(REWARM_S / max(launch_s, HOST_LAUNCH_S))
+    for _ in range(max(REWARM_LAUNCHES, wanted)):
+        work.launch()
+    lane.sync()
+
+
+def take(gpu: Gpu, lane: Lane, work: Work, plan: Recipe) -> Taken:
+    """Take the samples of one block, launch by launch."""
+    flush = (lambda: lane.flush_l2(plan.timing is Timing.COLD_DIRTY)) if plan.timing in COLD else None
+    samples, reported, host = [], [], 0.0
+    with quiet():
+        for _ in range(plan.samples):
+            device, spent = gated(gpu, lane, work, plan.launches, flush)
+            samples.append(device / plan.launches)
+            host += spent
+            value = work.report()
+            if value is not None:
+                reported.append(value)
+    return Taken(tuple(samples), tuple(reported), host / (plan.samples * plan.launches))
+
+
+def replay(graph: Replay, plan: Recipe) -> Taken:
+    """Take the samples of one block by replaying a graph; its events lie inside it."""
+    with quiet():
+        return Taken(tuple(graph.run() / graph.launches for _ in range(plan.samples)), (), None)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the garbage collector out of samples."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,85 @@
+"""efficiency: what one SM of a partition yields, in per cent of what it yields in the smallest one measured."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from greenbench.knee import DIVIDED
+from greenbench.plots import style
+from greenbench.plots.curves import Curve, Metric, Panel, Run
+from greenbench.plots.panel import most_sms
+from greenbench.schema import Family
+
+EFFICIENCY = Metric("efficiency_pct", "%", "efficiency", False)
+TITLES = {Family.GEMM: "GEMM", Family.MEMORY: "memory"}
+
+
+def draw(run: Run) -> list[tuple[str, Figure]]:
+    """Return the figure, a panel per family; none where no curve has two counts.
+
+    Latency kernels and probes do not divide their work among SMs, so an efficiency of theirs would say nothing.
+    """
+    families = [(family, _curves(run, family)) for family in DIVIDED]
+    shown = [(family, curves) for family, curves in families if curves]
+    if not shown:
+        return []
+    wide, high, right = 5.0, max(3.3, 0.17 * max(len(curves) for _, curves in shown)), 2.35
+    top, bottom = 1.16, 0.8
+    frame = style.Frame(max(0.72 + len(shown) * (wide + right), 7.4), top + high + bottom)
+    figure = frame.figure()
+    for i, (family, curves) in enumerate(shown):
+        axes = frame.axes(figure, 0.72 + i * (wide + right), bottom, wide, high)
+        _panel(axes, run, curves)
+        title = f"{TITLES[family]} kernels" if len(shown) > 1 else ""
+        axes.set_title(title, fontsize=9.5, fontweight="bold", color=style.INK, loc="left", pad=22)
+    lines = ["time per launch × SMs, 100 % at the smallest count of each curve; the clock's share of it is included"]
+    style.heading(figure, frame, run, "Efficiency per SM against SMs", lines)
+    style.footer(figure, frame, run)
+    return [("efficiency", figure)]
+
+
+def _curves(run: Run, family: Family) -> list[tuple[str, Curve, Panel]]:
+    """Return the curves of a family that have an efficiency at two counts or more, with the name of each."""
+    found = []
+    for panel in run.panels:
+        for curve in (*panel.curves, *panel.yardsticks):
+            points = curve.points(EFFICIENCY)
+            if len({dot.sms for dot in points}) < 2 or points[0].row.family != family:
+                continue
+            more = ", ".join(part for part in (run.own_params(panel), curve.label) if part)
+            name = style.plain(curve.kernel, 14 if more else 24)
+            found.append((f"{name} {style.plain(more, 22)}" if more else name, curve, panel))
+    return found
+
+
+def _panel(axes: Axes, run: Run, curves: list[tuple[str, Curve, Panel]]) -> None:
+    """Draw the curves of one family, each with a colour, dashes and marker of its own."""
+    most = max(most_sms(panel) for _, _, panel in curves)
+    values = [dot.value for _, curve, _ in curves for dot in curve.points(EFFICIENCY)]
+    top = max(108.0, 1.06 * max(values))
+    style.sm_axis(axes, most)
+    style.value_axis(axes, top, "%")
+    axes.axhline(100, color=style.FAINT, linewidth=1.1, dashes=(1, 1.6), zorder=1.5)
+    labels = []
+    for i, (name, curve, _) in enumerate(curves):
+        xs, ys = curve.line(EFFICIENCY, run.meta.device.sm_count)
+        color = style.PALETTE[i % len(style.PALETTE)]
+        dashes = style.DASHES[(i + i // len(style.PALETTE)) % len(style.DASHES)]
+        axes.plot(
+            xs,
+            ys,
+            color=color,
+            linewidth=1.5,
+            dashes=dashes or (None, None),
+            marker=style.MARKERS[i % len(style.MARKERS)],
+            markersize=4.5,
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            zorder=4,
+            clip_on=False,
+            gid="efficiency",
+        )
+        ink = style.INKS[i % len(style.INKS)]
+        labels.append(style.EndLabel(xs[-1], ys[-1], f"{name} {style.number(ys[-1])}", ink))
+    style.end_labels(axes, labels, size=8)

@@ -1,0 +1,84 @@
+"""What `greenbench devices` shows: every GPU asked in a child of its own, or the reason why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from greenbench.errors import GreenbenchError, MachineError, NoDriverError, UnsupportedError
+from greenbench.schema import DeviceFacts, Evidence, Partition, SmsMode
+from greenbench.worker.process import Lost, Worker
+
+MOST_GPUS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReport:
+    """One GPU; an empty obstacle means that the thing works here."""
+
+    facts: DeviceFacts
+    green: str
+    workqueue: str
+    mps: str
+    mig: str
+    allowance: str
+    processes: tuple[int, ...]
+    clocks: Evidence
+    sizes_hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All GPUs of this machine, or why it has none."""
+
+    devices: tuple[DeviceReport, ...]
+    obstacle: MachineError | None = None
+
+
+def survey(spec: str | None = None) -> Survey:
+    """Ask every GPU (or the one of `spec`); no answer at all is an obstacle, never a traceback."""
+    reports: list[DeviceReport] = []
+    wanted = [spec] if spec is not None else [f"cuda:{index}" for index in range(MOST_GPUS)]
+    for place, name in enumerate(wanted):
+        try:
+            reports.append(_ask(name))
+        except NoDriverError as error:
+            if place == 0:
+                return Survey((), error)
+            break
+        except MachineError as error:
+            return Survey(tuple(reports), error)
+    return Survey(tuple(reports))
+
+
+def _ask(spec: str) -> DeviceReport:
+    worker = Worker(spec)
+    try:
+        facts, allowance = worker.start()
+        green = _green_obstacle(worker, facts)
+        clocks = worker.evidence()
+    except Lost as error:
+        raise MachineError(f"{spec}: asking the device failed: {error}") from error
+    finally:
+        worker.stop()
+    structured = facts.split_api == "structured"
+    return DeviceReport(
+        facts=worker.device or facts,
+        green=green,
+        workqueue=facts.workqueue_obstacle,
+        mps="under MPS" if facts.mps else "",
+        mig="in MIG mode" if facts.mig else "",
+        allowance=allowance,
+        processes=clocks.processes,
+        clocks=clocks,
+        sizes_hint=f"{facts.min_partition} to {facts.sm_count} in steps of {facts.alignment}"
+        + (", exact" if structured else f", others are rounded up; {facts.sm_count} as a whole"),
+    )
+
+
+def _green_obstacle(worker: Worker, facts: DeviceFacts) -> str:
+    """Open the smallest partition and let its census prove it."""
+    try:
+        found = worker.open([Partition(SmsMode.COUNT, facts.min_partition)])[0]
+    except UnsupportedError as error:
+        return str(error)
+    return str(found) if isinstance(found, GreenbenchError) else ""

@@ -1,0 +1,15 @@
+/* greenbench
+family  = "latency"
+summary = "Empty kernel: the floor under every launch."
+entry   = "null_launch"
+args    = []
+verify  = "none"
+buffers = []
+
+[launch]
+block = 32
+grid  = 1
+*/
+
+// Limited by the launch path alone: one warp that exits at once.
+extern "C" __global__ void null_launch() {}
