@@ -9,9 +9,10 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-import cuda.bench as bench
+from cuda import bench
 from cuda.bench.results import BenchmarkResult
 
 from greenbench import stats
@@ -35,28 +36,20 @@ def ours(gpu: Gpu, lane: Lane, work: Work, timing: Timing, launch_s: float) -> l
     return samples
 
 
-class Rival:
-    """NVBench's cold measurement of whatever work it is given; registered once, since NVBench takes no more after its first run."""
+def theirs(cases: Sequence[tuple[Lane, Work]]) -> list[list[float]]:
+    """Return NVBench's cold samples of each case in microseconds, from the one run that a process may make."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._lane: Lane | None = None
-        self._work: Work | None = None
-        bench.register(self._triad).set_name(name)
-
-    def _triad(self, state: bench.State) -> None:
-        work = self._work
-        state.set_stream(self._lane)
+    def triad(state: bench.State) -> None:
+        lane, work = cases[state.get_int64("case")]
+        state.set_stream(lane)
         state.exec(lambda launch: work.launch(), batched=False)
 
-    def samples_us(self, lane: Lane, work: Work) -> list[float]:
-        """Return NVBench's cold samples in microseconds."""
-        self._lane, self._work = lane, work
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder) / "out.json"
-            bench.run_all_benchmarks(["nvbench", "-b", self._name, "--jsonbin", str(target), "--quiet"])
-            state = next(iter(next(iter(BenchmarkResult.from_json(target).values()))))
-            return [float(s) * 1e6 for s in state.samples]
+    bench.register(triad).add_int64_axis("case", range(len(cases)))
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "out.json"
+        bench.run_all_benchmarks(["nvbench", "--jsonbin", str(target), "--quiet"])
+        states = list(next(iter(BenchmarkResult.from_json(target).values())))
+        return [[float(s) * 1e6 for s in state.samples] for state in states]
 
 
 def clock_without_sm0(gpu: Gpu) -> float | None:
@@ -72,39 +65,47 @@ def clock_without_sm0(gpu: Gpu) -> float | None:
 
 
 def main(target: Path) -> None:
-    """Run all cases in this process."""
+    """Time every case by us, by NVBench, and by us again, in this process."""
     gpu = open_cuda("0")
-    records = []
-    rivals = {(sms, n): Rival(f"triad_{sms}_{n}") for sms, n in CASES}
     sizes = list(dict.fromkeys(sms for sms, _ in CASES))
-    with gpu.lanes([Partition(SmsMode.COUNT, sms) for sms in sizes]) as lanes:
-        by_size = dict(zip(sizes, lanes, strict=True))
+    with gpu.lanes([Partition(SmsMode.COUNT, sms) for sms in sizes]) as found:
+        lanes = {sms: opened(item) for sms, item in zip(sizes, found, strict=True)}
+        cases = []
         for sms, n in CASES:
-            lane = by_size[sms]
-            if isinstance(lane, Refusal):
-                raise lane.error
-            work = lane.prepare(library()["triad"], {"n": n, "s": 3.0})
+            work = lanes[sms].prepare(library()["triad"], {"n": n, "s": 3.0})
             work.rotate(False)
-            launch_s = sampling.estimate(gpu, lane, work)
-            dirty = ours(gpu, lane, work, Timing.COLD_DIRTY, launch_s)
-            clean = ours(gpu, lane, work, Timing.COLD_CLEAN, launch_s)
-            nvbench = rivals[sms, n].samples_us(lane, work)
-            clean += ours(gpu, lane, work, Timing.COLD_CLEAN, launch_s)
-            dirty += ours(gpu, lane, work, Timing.COLD_DIRTY, launch_s)
-            records.append(
-                {
-                    "sms": sms,
-                    "n": n,
-                    "dirty_us": statistics.median(dirty),
-                    "clean_us": statistics.median(clean),
-                    "nvbench_us": statistics.median(nvbench),
-                    "nvbench_samples": len(nvbench),
-                }
-            )
+            cases.append((lanes[sms], work))
+        before = [both(gpu, lane, work) for lane, work in cases]
+        rival = theirs(cases)
+        after = [both(gpu, lane, work) for lane, work in cases]
+    records = [
+        {
+            "sms": sms,
+            "n": n,
+            "dirty_us": statistics.median(first[0] + last[0]),
+            "clean_us": statistics.median(first[1] + last[1]),
+            "nvbench_us": statistics.median(samples),
+            "nvbench_samples": len(samples),
+        }
+        for (sms, n), first, samples, last in zip(CASES, before, rival, after, strict=True)
+    ]
     clock = clock_without_sm0(gpu)
     if clock is not None:
         records[-1]["clock_mhz_without_sm0"] = clock
     target.write_text(json.dumps(records, indent=1))
+
+
+def opened(item: Lane | Refusal) -> Lane:
+    """Return the lane, or raise what refused it."""
+    if isinstance(item, Refusal):
+        raise item.error
+    return item
+
+
+def both(gpu: Gpu, lane: Lane, work: Work) -> tuple[list[float], list[float]]:
+    """Return our samples after a dirty flush, and after a clean one."""
+    launch_s = sampling.estimate(gpu, lane, work)
+    return ours(gpu, lane, work, Timing.COLD_DIRTY, launch_s), ours(gpu, lane, work, Timing.COLD_CLEAN, launch_s)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from greenbench.facts import ModelFacts, Peaks
@@ -94,6 +94,7 @@ def bound(
     bytes: float | None,
     sms: int,
     working_set_bytes: int | None,
+    written_bytes: float | None = None,
     sm_clock_mhz: float | None = None,
     grid: int | None = None,
     ctas_per_sm: int | None = None,
@@ -103,6 +104,7 @@ def bound(
 
     t(n) = max(FLOP / (n R f) * q, B / (n L f) * q, B_l2 / (L2 f), B_hbm / HBM) (kernels.md §8, measurement.md §4) with R and L
     the FLOP and link bytes per clock and SM, q = `quantisation`, f the clock measured in the partition, else the maximum.
+    A link reads and writes at rates of its own: B / L is the larger of bytes read and `written_bytes`, each over its rate.
     A `resident` working set (timing `hot`) leaves to HBM only what the L2 cannot hold. `ctas_per_sm` cannot tighten the
     bound (see `quantisation`); it is accepted because a launch is described by grid and occupancy together.
     """
@@ -115,15 +117,31 @@ def bound(
     if flops and rate and clock:
         terms.append(Bound(flops / (sms * rate * clock) * q, "waves" if q > QUANTISED else "compute"))
     if bytes:
-        terms += _memory_terms(device, peaks, bytes, working_set_bytes, sms=sms, clock=clock, q=q, resident=resident)
+        moved = _Moved(bytes, min(written_bytes or 0.0, bytes), working_set_bytes)
+        terms += _memory_terms(device, peaks, moved, sms=sms, clock=clock, q=q, resident=resident)
     return max(terms, key=lambda term: term.us, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Bytes of a launch: all of them, those written, and the working set that they belong to."""
+
+    bytes: float
+    written: float
+    working_set: int | None
+
+    def link_clocks(self, peaks: Peaks) -> float | None:
+        """Return the clocks that one SM's link would take for all of it, each direction at its own rate where both are known."""
+        read, write = peaks.link_read_bytes_per_clk_sm, peaks.link_write_bytes_per_clk_sm
+        if read and write:
+            return max((self.bytes - self.written) / read, self.written / write)
+        return self.bytes / peaks.link_bytes_per_clk_sm if peaks.link_bytes_per_clk_sm else None
 
 
 def _memory_terms(
     device: DeviceFacts,
     peaks: Peaks,
-    bytes: float,
-    working_set: int | None,
+    moved: _Moved,
     *,
     sms: int,
     clock: float | None,
@@ -132,10 +150,12 @@ def _memory_terms(
 ) -> list[Bound]:
     """Return the limits on moving bytes: links and L2 for what passes them, HBM for what the L2 cannot hold."""
     terms: list[Bound] = []
+    bytes, working_set = moved.bytes, moved.working_set
     in_l1 = resident and working_set is not None and working_set <= sms * device.smem_per_sm_bytes
     if clock and not in_l1:
-        if peaks.link_bytes_per_clk_sm:
-            terms.append(Bound(bytes / (sms * peaks.link_bytes_per_clk_sm * clock) * q, "link"))
+        link_clocks = moved.link_clocks(peaks)
+        if link_clocks:
+            terms.append(Bound(link_clocks / (sms * clock) * q, "link"))
         if peaks.l2_bytes_per_clk:
             terms.append(Bound(bytes / (peaks.l2_bytes_per_clk * clock), "l2"))
     from_hbm = hbm_bytes(device, bytes, working_set) if resident else bytes
@@ -160,7 +180,7 @@ def hbm_bytes(device: DeviceFacts, bytes: float, working_set: int | None) -> flo
 def ceilings(device: DeviceFacts, peaks: Peaks, sms: int, clock_mhz: float | None = None) -> Ceilings:
     """Return the nominal ceilings of n SMs, at the given clock or else the maximum one."""
     clock = clock_mhz or peaks.clock_mhz
-    link = peaks.link_bytes_per_clk_sm
+    link = peaks.link_read_bytes_per_clk_sm or peaks.link_bytes_per_clk_sm
     return Ceilings(
         sms=sms,
         clock_mhz=clock,
@@ -229,7 +249,10 @@ def predict(
         share = model.achieved["gemm"]
         terms.append(Bound(flops / (sms * rate * clock * share) * q, "waves" if q > QUANTISED else "compute"))
     if bytes:
-        memory = _memory_terms(model.device, model.peaks, bytes, working_set_bytes, sms=sms, clock=clock, q=q, resident=resident)
+        # Of mixed traffic only one rate for both directions together is known, which is no bound, but a good guess.
+        mixed = replace(model.peaks, link_read_bytes_per_clk_sm=None, link_write_bytes_per_clk_sm=None)
+        moved = _Moved(bytes, 0.0, working_set_bytes)
+        memory = _memory_terms(model.device, mixed, moved, sms=sms, clock=clock, q=q, resident=resident)
         slowed = [Bound(term.us / model.achieved.get(term.by, 1.0), term.by) for term in memory]
         if slowed:
             total = sum(term.us**SHARPNESS for term in slowed) ** (1 / SHARPNESS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -52,6 +52,8 @@ class Peaks:
 
     flop_per_clk_sm: Mapping[str, float]
     link_bytes_per_clk_sm: float | None = None
+    link_read_bytes_per_clk_sm: float | None = None
+    link_write_bytes_per_clk_sm: float | None = None
     l2_bytes_per_clk: float | None = None
     hbm_gb_s: float | None = None
     nominal_mhz: float | None = None
@@ -148,6 +150,8 @@ def peaks(device: DeviceFacts) -> Peaks:
     return Peaks(
         flop_per_clk_sm={**by_cc.get("flop_per_clk_sm", {}), **gpu.get("flop_per_clk_sm", {})},
         link_bytes_per_clk_sm=by_cc.get("link_bytes_per_clk_sm"),
+        link_read_bytes_per_clk_sm=by_cc.get("link_read_bytes_per_clk_sm"),
+        link_write_bytes_per_clk_sm=by_cc.get("link_write_bytes_per_clk_sm"),
         l2_bytes_per_clk=gpu.get("l2_bytes_per_clk"),
         hbm_gb_s=hbm,
         nominal_mhz=gpu.get("nominal_mhz"),
@@ -186,16 +190,19 @@ def model_of(device: DeviceFacts) -> ModelFacts | None:
 def model_from_table(name: str, table: Table, cuda: tuple[int, int] = MODEL_DRIVER, *, place: str) -> ModelFacts:
     """Build a model from a table shaped as [model.NAME]; `base` names a model whose values it starts from.
 
-    `place` names the file in errors.
+    What is known by name (clocks, L2, latencies) is the base's, whatever the model calls itself. `place` names the file in
+    errors.
     """
+    part = table.get("device", {}).get("name", "")
     if "base" in table:
         base = _tables()["model"].get(str(table["base"]).lower())
         if base is None:
             raise UsageError(f"{place}: base = {table['base']!r} is no model: choose {', '.join(model_names())}")
+        part = base["device"]["name"]
         device_table = {**base["device"], **table.get("device", {})}
         table = {**base, **{key: value for key, value in table.items() if key != "base"}, "device": device_table}
     device = _model_device(name, table.get("device", {}), cuda, place)
-    limits = peaks(device)
+    limits = peaks(replace(device, name=part))
     try:
         return ModelFacts(
             name=name,
@@ -245,10 +252,15 @@ def _model_device(name: str, table: Table, cuda: tuple[int, int], place: str) ->
         "split_api": "structured" if cuda >= WORKQUEUE_DRIVER else "count",
         "workqueue_obstacle": obstacle,
     }
-    values = {**derived, **table}
+    values: dict[str, Any] = {**derived, **table}
+    capability = values.get("compute_capability", (0, 0))
+    if not isinstance(capability, list | tuple) or [type(part) for part in capability] != [int, int]:
+        raise UsageError(f"{place}: compute_capability = {capability!r} is not a pair such as [9, 0]")
     if "compute_capability" in values:
-        major, minor = values["compute_capability"]
-        values["compute_capability"] = (int(major), int(minor))
+        values["compute_capability"] = tuple(capability)
+    sms = values.get("sm_count", 1)
+    if not isinstance(sms, int) or sms < 1:
+        raise UsageError(f"{place}: sm_count = {sms!r} leaves no SM to run on; give 1 or more")
     try:
         return DeviceFacts(**values)
     except TypeError as error:

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from greenbench.catalog import Kernel, sweeps_dir
 from greenbench.choices import (
@@ -95,6 +96,33 @@ class Plan:
             "time_limit_s": self.time_limit_s,
             "yardsticks": self.yardsticks,
         }
+
+
+def plan_from_dict(table: Mapping[str, Any]) -> Plan:
+    """Return the plan that `Plan.as_dict` wrote; raises KeyError, TypeError, ValueError or AttributeError where it did not."""
+    return Plan(
+        name=table["name"],
+        summary=table["summary"],
+        kernels=tuple(
+            KernelChoice(
+                entry["name"],
+                tuple((name, tuple(values)) for name, values in entry["params"].items()),
+                parse_sms(entry["sms"]) if "sms" in entry else None,
+            )
+            for entry in table["kernels"]
+        ),
+        sms=parse_sms(table["sms"]),
+        granularity=table["granularity"],
+        workqueue=tuple(Scope(word) for word in table["workqueue"]),
+        concurrency_limit=tuple(table["concurrency_limit"]),
+        connections=tuple(table["connections"]),
+        rounds=table["rounds"],
+        max_rounds=table["max_rounds"],
+        timing=Timing(table["timing"]),
+        seed=table["seed"],
+        time_limit_s=table["time_limit_s"],
+        yardsticks=table["yardsticks"],
+    )
 
 
 def plan_names() -> list[str]:

@@ -193,6 +193,7 @@ def _measured(case: _Case, row: Row, good: Sequence[Block], last: Block) -> Row:
         bytes=rates["bytes"],
         sms=row.sms_granted or 0,
         working_set_bytes=working_set,
+        written_bytes=good[-1].written_bytes,
         sm_clock_mhz=clock,
         grid=good[-1].grid,
         ctas_per_sm=good[-1].ctas_per_sm,

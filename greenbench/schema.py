@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 
+from greenbench.row import SCHEMA_VERSION as SCHEMA_VERSION, Row as Row
 from greenbench.words import (
     Backend as Backend,
     BlockKind as BlockKind,
@@ -21,8 +22,6 @@ from greenbench.words import (
     StopReason as StopReason,
     Timing as Timing,
 )
-
-SCHEMA_VERSION = 1
 
 ParamValue = int | float | str
 
@@ -105,6 +104,7 @@ class DeviceFacts:
     processes: tuple[int, ...] = ()
     timer_tick_ns: float | None = None
     packages: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def arch(self) -> str:
@@ -143,6 +143,7 @@ class Prepared:
     flops: float | None
     bytes: float | None
     working_set_bytes: int
+    written_bytes: int
     launches_per_sample: int
     samples_per_block: int
     verified_error: float | None
@@ -208,6 +209,7 @@ class Block:
     flops: float | None = None
     bytes: float | None = None
     working_set_bytes: int | None = None
+    written_bytes: int | None = None
     grid: int | None = None
     ctas_per_sm: int | None = None
     verified_error: float | None = None
@@ -275,6 +277,7 @@ class Block:
             flops=prepared.flops,
             bytes=prepared.bytes,
             working_set_bytes=prepared.working_set_bytes,
+            written_bytes=prepared.written_bytes,
             grid=prepared.grid,
             ctas_per_sm=prepared.ctas_per_sm,
             verified_error=prepared.verified_error,
@@ -296,72 +299,6 @@ class Block:
                 self.timing_requested.value,
             ]
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One line of rows.csv: the outcome of a point. Empty means not measured; only `ok` rows carry figures."""
-
-    schema: int = SCHEMA_VERSION
-    run_id: str = ""
-    label: str = ""
-    device: str = ""
-    device_uuid: str = ""
-    driver: str = ""
-    cuda: str = ""
-    nvrtc: str = ""
-    backend: str = ""
-    kernel: str = ""
-    family: str = ""
-    dtype: str = ""
-    params: str = ""
-    config: str = ""
-    source_digest: str = ""
-    sms_requested: str = ""
-    sms_granted: int | None = None
-    sms_observed: int | None = None
-    placement: str = ""
-    granularity: int | None = None
-    workqueue: str = ""
-    concurrency_limit: int | None = None
-    connections: int | None = None
-    mechanism: str = ""
-    role: str = ""
-    timing: str = ""
-    rounds: int | None = None
-    samples: int | None = None
-    stop_reason: str = ""
-    time_us: float | None = None
-    time_us_ci_low: float | None = None
-    time_us_ci_high: float | None = None
-    time_us_min: float | None = None
-    time_us_p95: float | None = None
-    time_us_p99: float | None = None
-    noise_pct: float | None = None
-    cycles: float | None = None
-    launch_host_us: float | None = None
-    flops: float | None = None
-    bytes: float | None = None
-    working_set_bytes: int | None = None
-    tflop_per_s: float | None = None
-    gb_per_s: float | None = None
-    latency_cycles: float | None = None
-    latency_ns: float | None = None
-    bound_us: float | None = None
-    bound_by: str = ""
-    bound_pct: float | None = None
-    speedup: float | None = None
-    efficiency_pct: float | None = None
-    sm_clock_mhz: float | None = None
-    mem_clock_mhz: float | None = None
-    power_w: float | None = None
-    energy_mj: float | None = None
-    temperature_c: float | None = None
-    throttle: str = ""
-    flags: str = ""
-    verified_error: float | None = None
-    status: str = ""
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

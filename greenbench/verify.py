@@ -13,8 +13,17 @@ from typing import Any
 import numpy as np
 
 from greenbench.errors import KernelFileError
-from greenbench.fills import FILLS, Array, chunks, fill, from_bf16, storage_dtype, to_bf16, write_value_bits
-from greenbench.fills import LINE_WORDS as _LINE_WORDS
+from greenbench.fills import (
+    FILLS,
+    LINE_WORDS as _LINE_WORDS,
+    Array,
+    chunks,
+    fill,
+    from_bf16,
+    storage_dtype,
+    to_bf16,
+    write_value_bits,
+)
 from greenbench.schema import ParamValue
 
 Outcome = tuple[float, float, str]

@@ -56,7 +56,7 @@ bytes = "2 * (m * k + k * n + m * n)"
 // through a ring of STAGES in shared memory, filled by cp.async, 16-byte chunks swizzled so that ldmatrix meets no bank twice.
 // 96 KiB at most, so that every device from 8.0 on can run every variant.
 constexpr int THREADS = BM * BN / 128 < 128 ? 128 : BM * BN / 128;
-constexpr int WARPS_M = BM / 64 > 1 || THREADS == 128 ? 2 : 1, WARPS_N = THREADS / 32 / WARPS_M;
+constexpr int WARPS_M = 2, WARPS_N = THREADS / 32 / WARPS_M;
 constexpr int WM = BM / WARPS_M, WN = BN / WARPS_N;
 constexpr int A_BYTES = BM * BK * 2, STAGE_BYTES = (BM + BN) * BK * 2;
 constexpr int A_CHUNKS = BK / 8, B_CHUNKS = BN / 8;  // 16-byte chunks in a row

@@ -379,7 +379,7 @@ class FakeCore:
         class Device:
             """Looked up by number, as cuda.core does."""
 
-            def __new__(cls, index: int) -> Any:  # noqa: PYI034 - it stands for cuda.core's class
+            def __new__(cls, index: int) -> Any:
                 return made[index]
 
             @classmethod

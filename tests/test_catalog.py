@@ -5,21 +5,15 @@ from __future__ import annotations
 import pickle
 import re
 import shutil
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from greenbench import catalog
 from greenbench.catalog import Kernel, library, load_kernel, program_text
 from greenbench.errors import KernelFileError, PlanError, UsageError
-from greenbench.frontmatter import Section, extract
 from greenbench.kernel import split_arch
 from greenbench.schema import Family
-from greenbench.source import Kind, definitions, global_names, includes, own_headers, strip_comments
 
 DATA = Path(__file__).parent / "data" / "kernels"
 GOOD = DATA / "good"
@@ -345,143 +339,6 @@ def test_an_unknown_reference_is_refused(tmp_path: Path) -> None:
     assert text.startswith("triad.cu:6: verify is 'triadd' (did you mean triad?); there are references for ")
     assert load_text(tmp_path, TRIAD.replace("min_cc  = [8, 0]", 'verify = "none"')).verify == ""
     assert load_text(tmp_path, TRIAD.replace("min_cc  = [8, 0]", 'verify = "triad"')).verify == "triad"
-
-
-@given(st.text("[]{}=\"'#\n.,ab1 -\\", max_size=60))
-def test_no_front_matter_breaks_the_reader(body: str) -> None:
-    """Any TOML-like text is read or refused by a KernelFileError; where it is read, every key has its line."""
-    try:
-        matter = extract("k.cu", f"/* greenbench\n{body}\n*/")
-    except KernelFileError:
-        return
-    for path in key_paths(matter.table):
-        assert path in matter.lines
-
-
-def key_paths(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield the path of every key below a TOML value."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield (*path, key)
-            yield from key_paths(inner, (*path, key))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from key_paths(inner, (*path, index))
-
-
-TRICKY = '''/* greenbench
-a = """
-b = 1
-"""                     # c = 1 { [
-d = [                   # a comment with ] and }
-    { e = 1, f = "}" },
-    { e = 2, g = ['#',
-      "\\"]"] },
-]
-"quoted" = {h = {i = 1}}
-[t.u]
-v.w = 1
-[[x]]
-y = 1
-[[x]]
-
-y = 2
-[x.z]
-k = 1979-05-27T07:32:00
-*/'''
-
-
-def test_lines_of_tricky_toml() -> None:
-    """Multi-line texts, comments with brackets, nested tables and arrays of tables do not shift any line."""
-    matter = extract("k.cu", TRICKY)
-    wanted = {
-        ("a",): 2, ("d",): 5, ("d", 0, "f"): 6, ("d", 1): 7, ("d", 1, "e"): 7, ("d", 1, "g"): 7, ("d", 1, "g", 1): 8,
-        ("quoted", "h", "i"): 10, ("t", "u"): 11, ("t", "u", "v", "w"): 12, ("x", 0, "y"): 14, ("x", 1): 15, ("x", 1, "y"): 17,
-    }  # fmt: skip
-    assert {path: matter.line_of(path) for path in wanted} == wanted
-    assert matter.line_of(("d", 1, "missing", "key")) == 7
-    assert matter.line_of(("nowhere",)) == 1
-    assert tomllib.loads(TRICKY.partition("\n")[2].rpartition("\n")[0]) == matter.table
-
-
-@pytest.mark.parametrize("path", sorted([DATA / "triad.cu", *GOOD.glob("*.cu")]), ids=lambda path: path.stem)
-def test_every_key_of_the_good_files_has_its_line(path: Path) -> None:
-    """The line that is noted for a key does hold that key."""
-    source = path.read_text(encoding="utf-8")
-    matter = extract(path.name, source)
-    for keys in key_paths(matter.table):
-        assert str(keys[-1]) in source.splitlines()[matter.line_of(keys) - 1]
-
-
-def test_section_names_keys_as_a_user_would() -> None:
-    """Paths are written launch.grid and buffers[1].dtype."""
-    matter = extract("k.cu", "/* greenbench\n*/")
-    assert Section(matter, {}, ("buffers", 1), None).name("dtype") == "buffers[1].dtype"
-    assert Section(matter, {}, (), None).name("family") == "family"
-
-
-# The source text
-
-
-def test_comments_are_blanked_and_literals_kept() -> None:
-    """Line numbers survive, and comment marks inside literals are no comments."""
-    source = 'a; // x\nconst char* s = "// no /* no */"; /* y\nz */ b; \'"\'; // "\n'
-    assert strip_comments(source).splitlines() == ["a;     ", 'const char* s = "// no /* no */";     ', "     b; '\"';     "]
-
-
-SOURCES = """
-template <typename T> __device__ T twice(T x) { return 2 * x; }
-__global__ void __launch_bounds__(256, 2) plain(int n) {}
-extern "C" __global__ void __launch_bounds__(MAX(32, 64))
-    wide(const __grid_constant__ CUtensorMap map, float (*table)[4], u32 count, unsigned long long m,
-         double scale = twice<float, 3>(1), const half x[8], float) {
-  plain(1); wide(2);
-}
-extern "C" __global__ void nothing(void) {}
-void wide(int not_a_kernel);
-"""
-
-
-def test_signatures_are_read_from_text() -> None:
-    """Attributes, defaults, arrays, typedefs and templates in a parameter list do not mislead the reader."""
-    (wide,) = definitions(SOURCES, "wide")
-    assert [(parameter.name, parameter.kind) for parameter in wide.parameters] == [
-        ("map", Kind.UNKNOWN),
-        ("table", Kind.POINTER),
-        ("count", Kind.UNKNOWN),
-        ("m", Kind.INTEGER),
-        ("scale", Kind.REAL),
-        ("x", Kind.POINTER),
-        ("float", Kind.REAL),
-    ]
-    assert wide.extern_c
-    assert [definition.parameters for definition in definitions(SOURCES, "nothing")] == [()]
-    assert not definitions(SOURCES, "plain")[0].extern_c
-    assert definitions(SOURCES, "twice") == []
-    assert definitions('extern "C" __global__ void cut(int a, int', "cut") == []
-    assert definitions('extern "C" {\n__global__ void inside(int* p) {}\n}', "inside")[0].extern_c
-    assert global_names(SOURCES) == ("plain", "wide", "nothing")
-
-
-def test_macros_and_conditionals_are_left_to_the_compiler(tmp_path: Path) -> None:
-    """A kernel that a macro defines cannot be checked as text; of several definitions one must fit."""
-    head, _, body = TRIAD.partition("*/")
-    assert load_text(tmp_path, f"{head}*/\nDEFINE(triad)\n").entry == "triad"
-    other = '#if X\nextern "C" __global__ void triad(int* a) {}\n#else'
-    assert load_text(tmp_path, f"{head}*/\n{other}\n{body}#endif\n").args == ("a", "b", "c", "s", "n")
-
-
-def test_includes_and_own_headers(tmp_path: Path) -> None:
-    """Headers beside the file and in `include` folders are found with what they include; the toolkit's are not ours."""
-    (tmp_path / "far").mkdir()
-    (tmp_path / "near.cuh").write_text('#include "near.cuh"\n#include <far.cuh>\n#define NEAR\n', encoding="utf-8")
-    (tmp_path / "far" / "far.cuh").write_text("#define FAR\n", encoding="utf-8")
-    code = strip_comments('#include <cuda_fp16.h>\n  #  include "near.cuh"\n// #include "gone.h"\n/*\n#include "gone.h"\n*/')
-    assert includes(code) == (("cuda_fp16.h", False), ("near.cuh", True))
-    assert len(own_headers(tmp_path / "k.cu", code, [])) == 1
-    assert len(own_headers(tmp_path / "k.cu", code, ["far"])) == 2
-    assert load("templated").headers == ("own/factor.cuh",)
-    assert load("templated").is_name_expression
 
 
 # The library

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from greenbench.choices import parse_integers, parse_param, parse_seconds, parse_setting, parse_timing, parse_workqueue
 from greenbench.errors import PlanError

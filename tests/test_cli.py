@@ -361,6 +361,20 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert (process.returncode, stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("both", ["", "2>&1"])
+def test_a_reader_that_leaves_costs_no_result(both: str, tmp_path: Path) -> None:
+    """`sweep | head -1`, even with stderr in the same pipe: the run ends as it would, figures included."""
+    words = shlex.join([sys.executable, "-m", "greenbench", "sweep", *SMALL, "--out", "run"])
+    script = f"({words} {both}; echo $? > code) | head -n 1"
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True, timeout=100
+    )
+    assert (tmp_path / "code").read_text() == "0\n"
+    assert len(done.stdout.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert list((tmp_path / "run" / "plots").glob("*.png"))
+
+
 def test_a_lost_worker_is_no_closed_pipe() -> None:
     """A BrokenPipeError from inside, while somebody reads, is a bug and not silence."""
     code = "import greenbench.cli.request as r\ndef broken(*_): raise BrokenPipeError(32, 'x')\nr.sweep_request = broken"

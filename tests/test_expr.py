@@ -7,8 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from greenbench.errors import KernelFileError
 from greenbench.expr import LIMIT, MAX_DEPTH, MAX_LENGTH, Expr, ExprError, parse

@@ -13,8 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from greenbench.errors import ExitCode, GreenbenchError, OutputError, ResultFileError, UsageError
 from greenbench.journal import Journal, read_journal, void_reason, voided

@@ -300,14 +300,14 @@ def test_counts_are_rounded_up_before_13_1() -> None:
 
 
 def test_counts_are_exact_from_13_1_on() -> None:
-    """Aligned counts are granted exactly, others refused with 915 and their neighbours; the full device is unsplit."""
+    """Aligned counts are granted exactly, others refused with 915 and their neighbours; the full device is unsplit (H06)."""
     gpu = open_modelled("h200@13.1")
     assert granted(gpu, *sizes(8, 16, 128), FULL) == [8, 16, 128, 132]
     assert "915" in refusal(gpu, *sizes(12))
     assert "8 and 16" in refusal(gpu, *sizes(12))
-    assert refusal(gpu, *sizes(132)).endswith("nearest sizes that it grants: 128")
-    with opened(gpu, [FULL]) as [lane]:
-        assert lane.grant.split_method == "unsplit"
+    assert refusal(gpu, *sizes(130)).endswith("nearest sizes that it grants: 128")
+    with opened(gpu, [FULL, *sizes(132)]) as lanes:
+        assert [(lane.grant.sms, lane.grant.split_method) for lane in lanes] == [(132, "unsplit")] * 2
 
 
 @pytest.mark.parametrize("spec", ["h200", "h200@13.1"])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from greenbench.cli.drawing import draw, parts
 from greenbench.cli.cells import number, percent, plus_minus, spread_pct
+from greenbench.cli.drawing import draw, parts
 from greenbench.cli.progress import Pace, PlainListener, duration, opening_line
 from greenbench.cli.report import REMARKS, Line, Sheet, lay_out, shortened, title
 from greenbench.cli.session import Session

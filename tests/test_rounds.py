@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from greenbench.experiments.rounds import DRIFTS_ALLOWED, SENTINELS_FOR_MEDIAN, SentinelWatch, Tally, permutation
 from greenbench.schema import Block, BlockKind, BlockStatus, Partition, Point, SmsMode

@@ -8,8 +8,7 @@ from types import NoneType
 from typing import get_args, get_type_hints
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from greenbench.bounds import bound
 from greenbench.facts import model_facts, peaks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from greenbench.catalog import Kernel, Variant
 from greenbench.cli.terminal import is_live, stderr_console
 from greenbench.errors import IncompleteError, UsageError
 
+PR_SET_PDEATHSIG = 1
 LEGEND = "registers / bytes of static shared memory / bytes spilled; - is not claimed by the kernel"
 
 
@@ -94,14 +96,22 @@ def plan_jobs(kernels: Sequence[Kernel], archs: Sequence[str], supported: Sequen
 @contextmanager
 def _pool() -> Iterator[ProcessPoolExecutor]:
     """Give as many processes as there are cores, and leave none behind."""
-    # Spawned, not forked: NVRTC and the threads of a fork do not go together. Ctrl-C is the parent's to answer.
-    pool = ProcessPoolExecutor(os.cpu_count() or 1, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    # Spawned, not forked: NVRTC and the threads of a fork do not go together.
+    pool = ProcessPoolExecutor(os.cpu_count() or 1, get_context("spawn"), _start, (os.getpid(),))
     try:
         yield pool
     except BrokenProcessPool:
         raise IncompleteError("a compiling process died (out of memory, or a crash of NVRTC); try kernels one by one") from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start(parent: int) -> None:
+    """Begin a child process: Ctrl-C is the parent's to answer, and nothing outlives a parent that was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def supported_archs() -> list[str]:

@@ -102,6 +102,9 @@ def _complete(group: click.Group, extra: MutableMapping[str, Any], variable: str
 def _run(group: click.Group, arguments: list[str], session: Session, extra: MutableMapping[str, Any]) -> int:
     """Run one command and return its exit code, whatever happens on the way."""
     try:
+        if not arguments:
+            click.echo(group.make_context(PROGRAM, [], resilient_parsing=True, **extra).get_help(), err=True)
+            return ExitCode.USAGE
         with group.make_context(PROGRAM, arguments, obj=session, **extra) as context:
             result = group.invoke(context)
         sys.stdout.flush()
@@ -125,9 +128,6 @@ def _run(group: click.Group, arguments: list[str], session: Session, extra: Muta
 
 def _usage(error: click.ClickException) -> int:
     """Say in one line what is wrong with the command line."""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        error.show()
-        return ExitCode.USAGE
     context = getattr(error, "ctx", None)
     where = f" (see {context.command_path} --help)" if context is not None else ""
     _say(_as_house_style(error) + where)
@@ -188,6 +188,7 @@ def _hang_up() -> None:
 
 @click.group(
     cls=CommandTable,
+    no_args_is_help=False,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GREENBENCH", "max_content_width": 110},
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from greenbench.cli.report import counted, driver_text
 from greenbench.cli.session import Session
-from greenbench.cli.terminal import is_live, stderr_console
+from greenbench.cli.terminal import emit, is_live, stderr_console
 from greenbench.schema import Backend, RunMeta
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class QuietListener(AbstractContextManager["QuietListener"]):
 class PlainListener(QuietListener):
     """Lines for a log: one whenever 10 s or 10 % have gone by, but never more than one a second."""
 
-    def __init__(self, session: Session, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, session: Session, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(session)
         self._write = write
         self._clock = clock
@@ -180,20 +181,10 @@ def _new_bar(console: Console) -> Progress:
     )
 
 
-def _write_line(text: str) -> None:
-    import click
-
-    # Whoever read along may have left; the measurement is worth more than its commentary.
-    try:
-        click.echo(text, err=True)
-    except BrokenPipeError:
-        return
-
-
 def listener(session: Session, *, quiet: bool, ci: bool) -> QuietListener:
     """Return the listener that suits the streams and the options."""
     if quiet:
         return QuietListener(session)
     if ci or not is_live():
-        return PlainListener(session, _write_line)
+        return PlainListener(session, partial(emit, err=True))
     return BarListener(session, stderr_console())

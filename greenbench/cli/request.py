@@ -11,11 +11,9 @@ from click.core import ParameterSource
 from greenbench.catalog import library
 from greenbench.choices import parse_integer, parse_seconds
 from greenbench.errors import ResultFileError, UsageError
-from greenbench.picks import KernelChoice
-from greenbench.plan import DEFAULT_PLAN, Plan, load_plan
+from greenbench.plan import DEFAULT_PLAN, Plan, load_plan, plan_from_dict
 from greenbench.runfiles import RunFolder, read_meta
-from greenbench.schema import RunMeta, Scope, Timing
-from greenbench.sms import parse_sms
+from greenbench.schema import RunMeta
 
 if TYPE_CHECKING:
     from greenbench.experiments.sweep import SweepRequest
@@ -111,31 +109,8 @@ def recorded_options(context: click.Context, meta: RunMeta) -> Mapping[str, Any]
 
 def recorded_plan(meta: RunMeta) -> Plan:
     """Return the plan that `Plan.as_dict` wrote to run.json."""
-    table: Any = meta.plan
     try:
-        return Plan(
-            name=table["name"],
-            summary=table["summary"],
-            kernels=tuple(
-                KernelChoice(
-                    entry["name"],
-                    tuple((name, tuple(values)) for name, values in entry["params"].items()),
-                    parse_sms(entry["sms"]) if "sms" in entry else None,
-                )
-                for entry in table["kernels"]
-            ),
-            sms=parse_sms(table["sms"]),
-            granularity=table["granularity"],
-            workqueue=tuple(Scope(word) for word in table["workqueue"]),
-            concurrency_limit=tuple(table["concurrency_limit"]),
-            connections=tuple(table["connections"]),
-            rounds=table["rounds"],
-            max_rounds=table["max_rounds"],
-            timing=Timing(table["timing"]),
-            seed=table["seed"],
-            time_limit_s=table["time_limit_s"],
-            yardsticks=table["yardsticks"],
-        )
+        return plan_from_dict(meta.plan)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ResultFileError(f"run {meta.run_id}: the plan in its run.json is not one of this greenbench ({error!r})") from error
 

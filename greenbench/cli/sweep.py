@@ -11,6 +11,7 @@ import click
 from greenbench.cli.options import SectionedCommand, complete_plan
 from greenbench.cli.session import Session, write_traceback
 from greenbench.cli.sweep_options import sweep_options
+from greenbench.cli.terminal import emit
 from greenbench.errors import ExitCode, GreenbenchError, InterruptedRunError
 from greenbench.schema import Status
 
@@ -73,7 +74,7 @@ def _present(outcome: SweepOutcome, given: dict[str, Any]) -> int:
         _print_paths(paths)
     plots = [] if given["no_plots"] or outcome.meta.profiled else _draw(outcome)
     if given["json"]:
-        click.echo(_as_json(outcome, plots))
+        emit(_as_json(outcome, plots))
     else:
         _print_paths(plots)
     _close(outcome, quiet=given["quiet"])
@@ -82,7 +83,7 @@ def _present(outcome: SweepOutcome, given: dict[str, Any]) -> int:
 
 def _print_paths(paths: Sequence[Path]) -> None:
     for path in paths:
-        click.echo(path)
+        emit(path)
 
 
 def _show_table(outcome: SweepOutcome, *, details: bool) -> None:
@@ -106,9 +107,7 @@ def _draw(outcome: SweepOutcome) -> list[Path]:
     except Exception as error:  # noqa: BLE001 - a bug in a figure must not hide a run that is complete on disk
         home = write_traceback(error, outcome.folder)
         problem = f"{type(error).__name__}: {error}" + (f" (the traceback is in {home})" if home else "")
-    click.echo(
-        f"note: no figures: {problem}; the data are complete, and 'greenbench plot {outcome.folder}' tries again", err=True
-    )
+    emit(f"note: no figures: {problem}; the data are complete, and 'greenbench plot {outcome.folder}' tries again", err=True)
     return []
 
 
@@ -117,7 +116,7 @@ def _close(outcome: SweepOutcome, *, quiet: bool) -> None:
     from greenbench.cli.report import closing_lines
 
     for line in closing_lines(outcome.rows, outcome.meta, outcome.summary, brief=quiet):
-        click.echo(line, err=True)
+        emit(line, err=True)
 
 
 def _as_json(outcome: SweepOutcome, plots: Sequence[Path]) -> str:
@@ -147,7 +146,7 @@ def _dry_run(request: SweepRequest, *, as_json: bool) -> int:
 
     seen = preview(request)
     if as_json:
-        click.echo(
+        emit(
             dumps(
                 {
                     "device": to_json(seen.device),
@@ -161,9 +160,9 @@ def _dry_run(request: SweepRequest, *, as_json: bool) -> int:
         )
         return ExitCode.DONE
     for point in seen.points:
-        click.echo(point.label())
+        emit(point.label())
     for note in seen.notes:
-        click.echo(f"note: {note}", err=True)
+        emit(f"note: {note}", err=True)
     count = counted(len(seen.points), "point")
-    click.echo(f"{count} on {device_text(seen.device)}, about {duration(seen.estimate_s)}; nothing was measured", err=True)
+    emit(f"{count} on {device_text(seen.device)}, about {duration(seen.estimate_s)}; nothing was measured", err=True)
     return ExitCode.DONE

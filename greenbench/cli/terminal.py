@@ -7,6 +7,8 @@ import select
 import sys
 from typing import IO, TYPE_CHECKING
 
+import click
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -33,8 +35,14 @@ def stderr_console() -> Console:
     """Return a rich console on stderr that keeps to the rules above."""
     from rich.console import Console
 
+    class Unheard(Console):
+        """A console whose reader may leave; rich itself would exit with 1, which here means a regression."""
+
+        def on_broken_pipe(self) -> None:
+            discard(sys.stderr)
+
     live = is_live()
-    return Console(
+    return Unheard(
         stderr=True,
         force_terminal=live,
         no_color=not wants_colour(),
@@ -44,6 +52,17 @@ def stderr_console() -> Console:
         width=None if live else PLAIN_WIDTH,
         legacy_windows=False,
     )
+
+
+def emit(text: object, *, err: bool = False) -> None:
+    """Write a line of a run's outcome; a reader that has left (`| head -1`) does not keep the rest from being done."""
+    stream = sys.stderr if err else sys.stdout
+    try:
+        click.echo(text, err=err)
+    except BrokenPipeError:
+        if not reader_is_gone(stream):
+            raise
+        discard(stream)
 
 
 def reader_is_gone(stream: IO[str]) -> bool:

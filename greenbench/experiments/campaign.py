@@ -132,11 +132,12 @@ class Campaign:
         if not self._open_points():
             return
         self._prepare_sentinel()
+        # A cold compile is not to eat the time that is meant for measuring.
         self._began = time.monotonic()
         # More rounds than asked for, so that blocks taken back are made up for, but not for ever.
         last = max((max(t.rounds, default=0) for t in self._tallies.values()), default=0) + self._plan.max_rounds + TRIES
         round_ = 0
-        while self._open_points() and round_ < last and not self._out_of_time():
+        while self._open_points() and round_ < last and not (round_ and self._out_of_time()):
             round_ += 1
             self._round(round_)
         self._sentinel(round_)
@@ -146,7 +147,8 @@ class Campaign:
         for point in permutation(self._open_points(), self._plan.seed, round_):
             if round_ in self._tallies[point].rounds:
                 continue
-            if self._out_of_time():
+            # Slow points get fewer blocks, never none.
+            if self._tallies[point].rounds and self._out_of_time():
                 return
             if not self._visit(point, round_, attempt=1):
                 again.append(point)
@@ -191,7 +193,8 @@ class Campaign:
         return block
 
     def _pause(self, seconds: float, why: str) -> None:
-        if seconds and self._crew.cools():
+        # A block on idle clocks wants to be taken again at once, not after more idling.
+        if seconds and self._crew.cools() and why.startswith("throttled"):
             self._listener.note(f"{why}; cooling for {seconds:g} s")
             time.sleep(seconds)
 

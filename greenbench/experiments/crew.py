@@ -84,7 +84,7 @@ class Crew:
         key = point.connections
         self._ensure(point)
         with _Losing(self, key):
-            return self._worker(key).block(point, round_, attempt, kind, len(self._workers), timeout_s=self.timeout_s)
+            return self._worker(key).block(point, round_, attempt, kind, self.size, timeout_s=self.timeout_s)
 
     def profile(self, point: Point, launches: int) -> Block:
         """Launch a point for a profiler."""
@@ -96,6 +96,11 @@ class Crew:
         self._worker(point.connections)
         if point not in self._prepared[point.connections]:
             self.prepare(point)
+
+    @property
+    def size(self) -> int:
+        """Workers that hold the device now."""
+        return len(self._workers)
 
     def cools(self) -> bool:
         """True where waiting lets something cool down: not on the modelled device."""

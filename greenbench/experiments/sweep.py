@@ -30,10 +30,11 @@ from greenbench.measure.validity import foreign
 from greenbench.plan import Plan, expand
 from greenbench.rows import derive_rows, row_labels
 from greenbench.runfiles import RunFolder, read_meta, resume_obstacle, write_meta, write_rows, write_samples
-from greenbench.schema import Backend, DeviceFacts, Family, Grant, KernelSummary, Partition, Point, Row, RunMeta, Status
+from greenbench.schema import DeviceFacts, Family, Grant, KernelSummary, Partition, Point, Row, RunMeta, Status
 from greenbench.sms import merge_same_grants
 
 RUNS = Path("results") / "runs"
+LOG = "worker.log"
 RECORDED = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "CUDA_PATH", "NVIDIA_TF32_OVERRIDE")
 RECORDED_PREFIXES = ("CUDA_MPS_", "GREENBENCH_", "CUBLAS_", "NSYS_PROFILING")
 # Before a point is prepared nothing is known of its time: most blocks are 40-80 ms.
@@ -120,7 +121,7 @@ def run_sweep(request: SweepRequest, listener: Listener) -> SweepOutcome:
     else:
         folder = RunFolder.create(request.out, root=RUNS, command="sweep", now=now)
         earlier = None
-    crew = Crew(request.device, request.kernel_dirs, folder.path / "worker.log", request.timeout_s)
+    crew = Crew(request.device, request.kernel_dirs, folder.path / LOG, request.timeout_s)
     try:
         return _run(request, listener, kernels, folder, earlier, crew, now)
     except KeyboardInterrupt:
@@ -138,16 +139,21 @@ def run_sweep(request: SweepRequest, listener: Listener) -> SweepOutcome:
         raise
     finally:
         crew.kill()
+        _drop_empty_log(folder)
         listener.finished()
 
 
 def _discard(folder: RunFolder) -> None:
     """Remove a folder in which nothing was measured; a log with words in it stays."""
-    log = folder.path / "worker.log"
+    _drop_empty_log(folder)
+    folder.remove_if_empty()
+
+
+def _drop_empty_log(folder: RunFolder) -> None:
+    log = folder.path / LOG
     with suppress(OSError):
         if log.is_file() and log.stat().st_size == 0:
             log.unlink()
-    folder.remove_if_empty()
 
 
 def _run(
@@ -161,7 +167,8 @@ def _run(
 ) -> SweepOutcome:
     began = time.perf_counter()
     facts = crew.facts()
-    points, grants, notes = _points(request.plan, facts, kernels, crew)
+    points, grants, said = _points(request.plan, facts, kernels, crew)
+    notes = [*facts.warnings, *said]
     # Opening the lanes measured the timer's tick as well.
     meta = _meta(request, folder, crew.facts(), kernels, points, notes, now)
     if earlier is not None:
@@ -170,11 +177,11 @@ def _run(
             raise NotComparableError(obstacle)
         meta = replace(earlier, finished="")
     reading = crew.evidence()
-    _refuse_unfit(request, listener, meta.device, reading.processes if reading else ())
+    crowd = _crowd(request, reading.processes if reading else (), crew.size)
     write_meta(folder.meta_path, replace(meta, clocks_before=meta.clocks_before or reading))
-    for text in notes:
+    listener.started(meta, folder.path, len(meta.points) * (1 if request.profile is not None else request.plan.rounds))
+    for text in filter(None, [*notes, crowd]):
         listener.note(text)
-    listener.started(meta, folder.path, len(meta.points) * request.plan.rounds)
     with Journal(folder.journal_path) as journal:
         known = read_journal(folder.journal_path)
         campaign = Campaign(crew, journal, listener, request.plan, meta.points, grants, known)
@@ -182,9 +189,12 @@ def _run(
             campaign.profile(request.profile)
         else:
             campaign.measure()
-        if campaign.unsteady and request.ci:
-            _conclude(folder, crew)
-            raise UnfitError(f"the sentinel moved by more than 1 % again and again: this machine is not quiet; see {folder.path}")
+        if campaign.unsteady:
+            text = "the sentinel moved by more than 1 % again and again: this machine is not quiet"
+            listener.note(text)
+            if request.ci:
+                _conclude(folder, crew)
+                raise UnfitError(f"{text}; see {folder.path}")
     meta, rows = _conclude(folder, crew)
     crew.stop()
     wall = time.perf_counter() - began
@@ -210,6 +220,8 @@ def _points(
     for partition, grant in grants.items():
         if partition in alone and partition.sms is not None and partition.sms != grant.sms:
             notes.append(f"{partition.sms} SMs asked, {grant.sms} granted: this driver rounds to what it can split")
+        if partition in alone and grant.split_method == "unsplit":
+            notes.append(f"{partition.name}: this driver splits off no group of all {grant.sms} SMs; it is the unsplit resource")
     return kept, outcomes, notes
 
 
@@ -251,13 +263,14 @@ def _summary(name: str, kernels: Mapping[str, Kernel]) -> KernelSummary:
     )
 
 
-def _refuse_unfit(request: SweepRequest, listener: Listener, facts: DeviceFacts, processes: tuple[int, ...]) -> None:
-    if facts.backend is Backend.MODELLED or not foreign(processes, pid=-1):
-        return
-    text = f"other processes use this GPU ({len(processes) - 1} beside greenbench): figures would be theirs as well"
+def _crowd(request: SweepRequest, processes: tuple[int, ...], own: int) -> str:
+    """Return what to say if others hold this GPU, or an empty string; with --ci raise UnfitError instead."""
+    if not foreign(processes, own, pid=-1):
+        return ""
+    text = f"other processes use this GPU ({len(processes) - own} beside greenbench): figures would be theirs as well"
     if request.ci:
         raise UnfitError(f"{text}; wait for them or choose another GPU with --device")
-    listener.note(f"{text}; rows are flagged contended")
+    return f"{text}; rows are flagged contended"
 
 
 def _conclude(folder: RunFolder, crew: Crew | None) -> tuple[RunMeta, list[Row]]:
@@ -280,7 +293,7 @@ def _counts(rows: Sequence[Row]) -> str:
         count = sum(row.status == status for row in rows)
         if count or status is Status.OK:
             told.append(f"{count} {status.value}")
-    return f"{len(rows)} points: {', '.join(told)}"
+    return f"{len(rows)} point{'' if len(rows) == 1 else 's'}: {', '.join(told)}"
 
 
 def exit_code(rows: Sequence[Row], strict: bool = False) -> ExitCode:

@@ -69,6 +69,7 @@ class Work(Protocol):
     flops: float | None
     bytes: float | None
     working_set_bytes: int
+    written_bytes: int
     grid: int
     ctas_per_sm: int | None
 
@@ -150,8 +151,8 @@ class Gpu(Protocol):
     def lanes(self, partitions: Sequence[Partition], *, disjoint: bool = False) -> AbstractContextManager[list[Lane | Refusal]]:
         """Give each partition its lane or its refusal, in order; teardown on leaving.
 
-        `disjoint` takes all of them out of one split, so that no two share an SM. Otherwise each has a split of its own, for lanes
-        that are used one at a time: the 8-SM set lies inside the 16-SM set.
+        `disjoint` takes all of them out of one split, so that no two share an SM. Otherwise each has a split of its own, for
+        lanes that are used one at a time: the 8-SM set lies inside the 16-SM set.
         """
 
     def gate(self, *lanes: Lane) -> Gate:

@@ -30,6 +30,7 @@ class BufferSets:
     strides: Mapping[str, int]
     memory: Mapping[str, Any]
     working_set_bytes: int
+    written_bytes: int
     cache: dict[str, Any] = field(default_factory=dict)
 
     def pointers(self, index: int) -> dict[str, int]:
@@ -51,8 +52,9 @@ class Arena:
     def __init__(self, l2_bytes: int, service_stream: Any) -> None:
         self._l2_bytes = l2_bytes
         self._cupy = driver.cupy()
-        self._stream = self._cupy.cuda.ExternalStream(int(service_stream.handle))
+        self._stream = driver.cupy_stream(service_stream)
         self._kept: OrderedDict[tuple[object, ...], BufferSets] = OrderedDict()
+        self._workspace: Any = None
 
     def sets(self, kernel: Kernel, params: Mapping[str, ParamValue], env: Mapping[str, int | float]) -> BufferSets:
         """Return the filled sets of this kernel and these params; raises FailedError when memory does not suffice."""
@@ -90,7 +92,15 @@ class Arena:
         if sum(strides.values()) > free:
             raise FailedError(f"out of memory: {kernel.name} needs {total / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free")
         memory = {name: self._cupy.empty(count * stride, dtype="uint8") for name, stride in strides.items()}
-        return BufferSets(kernel.buffers, elements, count, strides, memory, total)
+        written = sum(sizes[s.name] for s in kernel.buffers if s.access == "out")
+        return BufferSets(kernel.buffers, elements, count, strides, memory, total, written)
+
+    def workspace(self, size: int) -> int:
+        """Return the address of one workspace of that size, shared by all library calls: a sweep runs one lane at a time."""
+        if self._workspace is None or self._workspace.nbytes < size:
+            with driver.translated("allocating a workspace"), self._stream:
+                self._workspace = self._cupy.empty(size, dtype="uint8")
+        return int(self._workspace.data.ptr)
 
     def refill(self, sets: BufferSets, wanted: Callable[[BufferSpec], bool]) -> None:
         """Write the declared fill into the first set's buffers that `wanted` picks, and wait."""
@@ -125,4 +135,5 @@ class Arena:
     def close(self) -> None:
         """Give all memory back."""
         self._kept.clear()
+        self._workspace = None
         self._cupy.get_default_memory_pool().free_all_blocks()

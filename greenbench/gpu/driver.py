@@ -88,6 +88,14 @@ def cupy() -> Any:
     return cupy
 
 
+def cupy_stream(stream: Any) -> Any:
+    """Return cupy's view of a stream of ours; as a context manager it becomes cupy's current stream."""
+    kind = cupy().cuda.Stream
+    if hasattr(kind, "from_external"):
+        return kind.from_external(stream)
+    return cupy().cuda.ExternalStream(int(stream.handle))
+
+
 def checked(answer: tuple[Any, ...]) -> Any:
     """Unpack what a cuda.bindings call returned; raise PointError's kin where the first item is not success."""
     code, *rest = answer

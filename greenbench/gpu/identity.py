@@ -8,6 +8,7 @@ from typing import Any
 from greenbench.gpu import driver
 from greenbench.gpu.evidence import Nvml
 from greenbench.gpu.partition import Splitter, workqueue_obstacle
+from greenbench.gpu.toolkit import cuda_path_warning
 from greenbench.schema import Backend, DeviceFacts
 
 COMPUTE_MODES = {0: "default", 2: "prohibited", 3: "exclusive_process"}
@@ -50,6 +51,7 @@ def device_facts(device: Any, nvml: Nvml, splitter: Splitter, index: int) -> Dev
         compute_mode=COMPUTE_MODES.get(int(properties.compute_mode), str(properties.compute_mode)),
         processes=nvml.processes(),
         packages=package_versions(),
+        warnings=tuple(filter(None, [cuda_path_warning()])),
     )
 
 

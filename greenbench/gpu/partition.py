@@ -223,7 +223,8 @@ class Splitter:
         if piece.raw:
             if partition.workqueue is not Scope.DRIVER_DEFAULT:
                 # The raw chain is for drivers before 13.1 only.
-                raise UnsupportedError(workqueue_obstacle(self._device) or "workqueue scopes and --granularity 2 do not go together")
+                why = workqueue_obstacle(self._device) or "workqueue scopes and --granularity 2 do not go together"
+                raise UnsupportedError(why)
             return self._open_raw(piece)
         resources: list[Any] = list(piece.resources)
         queue = self._workqueue(partition)

@@ -56,7 +56,7 @@ class Probes:
         if self._exclusive_smem > 48 * 1024:
             allow_shared_memory(kernels.clock, self._exclusive_smem)
         cupy = driver.cupy()
-        with cupy.cuda.ExternalStream(int(service.handle)):
+        with driver.cupy_stream(service):
             self._stamps = cupy.empty(2 * SLOTS, dtype="uint64")
             self._bitmap = cupy.empty(SLOTS // 32, dtype="uint32")
             self._flush = cupy.empty(2 * l2_bytes, dtype="uint8")

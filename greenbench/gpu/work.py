@@ -120,6 +120,7 @@ class KernelWork:
         self.bytes = float(kernel.bytes.value(env)) if kernel.bytes else None
         self.per = float(env[kernel.report.per]) if kernel.report else None
         self.working_set_bytes = self._sets.working_set_bytes
+        self.written_bytes = self._sets.written_bytes
         self.grid, self.ctas_per_sm = self._shape.grid, self._shape.ctas_per_sm
         self._arguments = [pack(kernel, loaded, self._params, self._sets.pointers(i)) for i in range(self._sets.count)]
         self.rotate(True)

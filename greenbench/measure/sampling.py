@@ -21,6 +21,8 @@ SAMPLES = (5, 20)
 GRAPH_BELOW_S = 20e-6
 REWARM_S = 10e-3
 REWARM_LAUNCHES = 5
+# Below this, events resolve nothing: an estimate of 0 s must not become a division by it.
+SHORTEST_S = 1e-7
 # A launch costs the host about this much, so more of them would warm the host, not the device.
 HOST_LAUNCH_S = 6e-6
 COLD = frozenset({Timing.COLD_CLEAN, Timing.COLD_DIRTY})
@@ -61,7 +63,8 @@ def resolve(timing: Timing, family: Family, launch_s: float) -> Timing:
 
 def recipe(timing: Timing, launch_s: float) -> Recipe:
     """Size a sample to about 2 ms (at most 240 launches) and a block to 5-20 samples of about 100 ms together."""
-    wanted = math.ceil(SAMPLE_S / max(launch_s, 1e-7))
+    launch_s = max(launch_s, SHORTEST_S)
+    wanted = math.ceil(SAMPLE_S / launch_s)
     if timing in COLD:
         launches = 1
     elif timing is Timing.GRAPH:
@@ -95,7 +98,7 @@ def estimate(gpu: Gpu, lane: Lane, work: Work) -> float:
     once = min(gated(gpu, lane, work, 1)[0] for _ in range(3))
     if once >= SAMPLE_S:
         return once
-    launches = min(max(math.ceil(SAMPLE_S / max(once, 1e-7)), 1), MAX_LAUNCHES)
+    launches = min(max(math.ceil(SAMPLE_S / max(once, SHORTEST_S)), 1), MAX_LAUNCHES)
     return gated(gpu, lane, work, launches)[0] / launches
 
 

@@ -72,8 +72,8 @@ class Session:
         self.gpu, self._kernels = gpu, kernels
         self._stack = ExitStack()
         self._lanes: dict[Partition, Lane | Refusal] = {}
+        self._grants: dict[Partition, Grant] = {}
         self._ready: dict[Point, Ready] = {}
-        self._primary: Lane | None = None
 
     @property
     def device(self) -> DeviceFacts:
@@ -81,14 +81,24 @@ class Session:
         return self.gpu.device
 
     def open(self, partitions: Sequence[Partition]) -> list[Grant | PointError]:
-        """Open all lanes at once, prove each by census and timer self-test; return the grant or the refusal of each."""
+        """Open all lanes at once, prove each by census and timer self-test; return the grant or the refusal of each.
+
+        What was granted and then failed its proof is told by its grant, for the row to show; preparing a point on it raises.
+        """
         new = [p for p in partitions if p not in self._lanes]
         with self.gpu.annotate("open", category="setup"):
             lanes = self._stack.enter_context(self.gpu.lanes(new))
             for partition, lane in zip(new, lanes, strict=True):
+                if not isinstance(lane, Refusal):
+                    self._grants[partition] = lane.grant
                 self._lanes[partition] = self._tested(partition, lane)
-        found = (self._lanes[p] for p in partitions)
-        return [lane.error if isinstance(lane, Refusal) else lane.grant for lane in found]
+        return [self._outcome(partition) for partition in partitions]
+
+    def _outcome(self, partition: Partition) -> Grant | PointError:
+        lane = self._lanes[partition]
+        if isinstance(lane, Refusal):
+            return self._grants.get(partition) or lane.error
+        return lane.grant
 
     def _tested(self, partition: Partition, lane: Lane | Refusal) -> Lane | Refusal:
         if isinstance(lane, Refusal):
@@ -161,7 +171,7 @@ class Session:
         plan = sampling.recipe(resolved, launch_s)
         graph = work.capture(plan.launches) if resolved is Timing.GRAPH else None
         if graph is not None:
-            plan = replace(plan, launch_s=graph.run() / graph.launches)
+            plan = replace(plan, launch_s=max(graph.run() / graph.launches, sampling.SHORTEST_S))
         prepared = Prepared(
             timing=resolved,
             config=work.config,
@@ -169,6 +179,7 @@ class Session:
             flops=work.flops,
             bytes=work.bytes,
             working_set_bytes=work.working_set_bytes,
+            written_bytes=work.written_bytes,
             launches_per_sample=plan.launches,
             samples_per_block=plan.samples,
             verified_error=error,

@@ -249,10 +249,11 @@ def _part(name: str, value: Any, rows: Sequence[Row]) -> str:
 
 
 def binary_size(number: float) -> str:
-    """Write bytes in the largest binary unit that they fill: 16 KiB, 1 GiB, 1.5 MiB."""
+    """Write bytes in the largest binary unit that they fill, to three digits: 16 KiB, 1 GiB, 1.5 MiB."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if number >= unit:
-            return f"{number / unit:.4g} {name}"
+            value = number / unit
+            return f"{value:.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
     return f"{number:.0f} B"
 
 

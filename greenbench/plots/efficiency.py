@@ -48,8 +48,8 @@ def _curves(run: Run, family: Family) -> list[tuple[str, Curve, Panel]]:
             if len({dot.sms for dot in points}) < 2 or points[0].row.family != family:
                 continue
             more = ", ".join(part for part in (run.own_params(panel), curve.label) if part)
-            name = style.plain(curve.kernel, 14 if more else 24)
-            found.append((f"{name} {style.plain(more, 22)}" if more else name, curve, panel))
+            name = style.plain(curve.kernel, 12 if more else 25)
+            found.append((style.plain(f"{name} {more}", 25), curve, panel))
     return found
 
 

@@ -33,7 +33,7 @@ def draw(run: Run) -> list[tuple[str, Figure]]:
         title = style.plain(kernel, 40) if len(shown) > 1 else ""
         axes.set_title(title, fontsize=9.5, fontweight="bold", color=style.INK, loc="left", pad=20)
     kernel = style.plain(shown[0][0], 40) if len(shown) == 1 else "all kernels that report one"
-    lines = ["SM cycles (and time) of one dependent load, by the memory that it walks over"]
+    lines = ["cycles and time of one load that waits for the one before"]
     style.heading(figure, frame, run, f"{kernel} · latency by working set", lines)
     style.footer(figure, frame, run)
     return [("latency", figure)]

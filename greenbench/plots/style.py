@@ -246,7 +246,7 @@ def footer(figure: Figure, frame: Frame, run: Run) -> None:
         f"greenbench {run.meta.greenbench}",
         f"run {run.meta.run_id}",
     )
-    text = plain(" · ".join(part for part in parts if part.strip()), int((frame.width - 0.4) / 0.062))
+    text = plain(" · ".join(part for part in parts if part.strip()), int((frame.width - 0.4) / 0.058))
     figure.text(0.22 / frame.width, 0.13 / frame.height, text, fontsize=7.5, color=MUTED, va="baseline")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from greenbench.errors import GreenbenchError, MachineError, NoDriverError, UnsupportedError
-from greenbench.schema import DeviceFacts, Evidence, Partition, SmsMode
-from greenbench.worker.process import Lost, Worker
+from greenbench.errors import GreenbenchError, MachineError, NoDriverError, PointError
+from greenbench.schema import DeviceFacts, Evidence, Partition, Point, SmsMode
+from greenbench.worker.process import START_TIMEOUT_S, Lost, Worker
 
 MOST_GPUS = 64
+# Any kernel will do: preparing it raises what the proof of its lane showed.
+SPIN = (("ns", 100_000),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +78,15 @@ def _ask(spec: str) -> DeviceReport:
 
 
 def _green_obstacle(worker: Worker, facts: DeviceFacts) -> str:
-    """Open the smallest partition and let its census prove it."""
+    """Open the smallest partition, and let its census and its timer prove it."""
+    smallest = Partition(SmsMode.COUNT, facts.min_partition)
+    found = worker.open([smallest])[0]
+    if isinstance(found, GreenbenchError):
+        return str(found)
     try:
-        found = worker.open([Partition(SmsMode.COUNT, facts.min_partition)])[0]
-    except UnsupportedError as error:
+        worker.prepare(Point("spin", SPIN, smallest), timeout_s=START_TIMEOUT_S)
+    except Lost:
+        raise
+    except PointError as error:
         return str(error)
-    return str(found) if isinstance(found, GreenbenchError) else ""
+    return ""

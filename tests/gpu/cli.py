@@ -113,5 +113,8 @@ def sweep(folder: Path, *arguments: str) -> Ran:
     command = [sys.executable, "-m", "greenbench", "sweep", "--no-plots", "--out", str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     table = folder / "rows.csv"
-    rows = list(csv.DictReader(table.open(newline=""))) if table.is_file() else []
+    rows: list[dict[str, str]] = []
+    if table.is_file():
+        with table.open(newline="") as file:
+            rows = list(csv.DictReader(file))
     return Ran(done.returncode, done.stdout, done.stderr, rows)

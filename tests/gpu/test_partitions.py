@@ -22,7 +22,7 @@ def count(sms: int, **more: object) -> Partition:
 
 @pytest.fixture(scope="module")
 def gpu() -> Iterator[CudaGpu]:
-    """The first GPU of this machine, opened in this process."""
+    """The first GPU of this machine, opened in this process (which later sweeps of the same session see as a foreign one)."""
     device = open_cuda("0")
     yield device
     device.close()
@@ -95,21 +95,25 @@ def test_clock_is_measured_without_sm_zero(gpu: CudaGpu) -> None:
 
 
 def test_known_waits_are_read_in_every_way_of_timing(gpu: CudaGpu) -> None:
-    """Spins of 100 us and 1 ms read within 1 % + 2 us by gated events, cold samples and graphs."""
+    """Spins of 100 us and 1 ms read within 1 % + 2 us in batches and graphs, within 1 % + 4 us as single cold launches.
+
+    A launch alone between two events carries its own start and end, 2 to 3 us on an H200, as it does under NVBench.
+    """
     with gpu.lanes([count(8), count(32), Partition(SmsMode.FULL)]) as found:
         for item in found:
             lane = opened(item)
             for ns in (100_000, 1_000_000):
                 work = lane.prepare(library()["spin"], {"ns": ns})
-                readings = [sampling.gated(gpu, lane, work, 2)[0] / 2]
-                for timing in (Timing.COLD_CLEAN, Timing.COLD_DIRTY):
-                    taken = sampling.take(gpu, lane, work, sampling.Recipe(timing, 1, 5, ns * 1e-9))
-                    readings.append(stats.median(taken.samples))
                 replay = work.capture(3)
-                readings.append(replay.run() / 3)
+                batched = [sampling.gated(gpu, lane, work, 2)[0] / 2, replay.run() / 3]
                 assert replay.smids() == lane.grant.smids
-                for seconds in readings:
-                    assert abs(seconds - ns * 1e-9) <= 0.01 * ns * 1e-9 + 2e-6
+                single = [
+                    stats.median(sampling.take(gpu, lane, work, sampling.Recipe(timing, 1, 5, ns * 1e-9)).samples)
+                    for timing in (Timing.COLD_CLEAN, Timing.COLD_DIRTY)
+                ]
+                for readings, slack in ((batched, 2e-6), (single, 4e-6)):
+                    for seconds in readings:
+                        assert 0 <= seconds - ns * 1e-9 <= 0.01 * ns * 1e-9 + slack
 
 
 def test_many_lanes_open_and_close(gpu: CudaGpu) -> None:

@@ -84,7 +84,9 @@ class ModelledGpu:
 
     def _processes(self) -> tuple[int, ...]:
         """Return what NVML would list: this process, and a foreign one while that fault is due."""
-        foreign = self._state.faults.due(FaultKind.FOREIGN_PROCESS, self._state.visit)
+        # A process holds the GPU whatever runs on it: greenbench's own probes, which faults spare, do not hide it.
+        visit = NOWHERE if self._state.visit.probe else self._state.visit
+        foreign = self._state.faults.due(FaultKind.FOREIGN_PROCESS, visit)
         return (os.getpid(), FOREIGN_PID) if foreign else (os.getpid(),)
 
     def allowance(self) -> str:

@@ -32,10 +32,11 @@ class SplitRules:
         total = self.device.sm_count
         if partition.mode is SmsMode.PRIMARY:
             return self._made(partition, total, "primary")
-        if partition.mode is SmsMode.FULL:
-            return self._made(partition, total, "unsplit" if self.structured else "count")
         sms = partition.sms or 0
-        if partition.granularity is not None and partition.granularity < self.device.min_partition:
+        fine = partition.granularity is not None and partition.granularity < self.device.min_partition
+        if partition.mode is SmsMode.FULL or (sms == total and not fine):
+            return self._made(partition, total, "unsplit" if self.structured else "count")
+        if fine:
             return self._fine(partition, sms)
         granted = sms if self.structured else self._rounded(sms)
         if not self._grants(granted):

@@ -25,6 +25,7 @@ class Shape:
     flops: float | None
     bytes: float | None
     working_set_bytes: int
+    written_bytes: int
     grid: int
     ctas_per_sm: int
     units: int | None
@@ -71,6 +72,7 @@ def prepare(state: DeviceState, kernel: Kernel, params: Mapping[str, ParamValue]
         flops=None if kernel.flops is None else float(kernel.flops.value(env)),
         bytes=None if kernel.bytes is None else float(kernel.bytes.value(env)),
         working_set_bytes=size,
+        written_bytes=sum(spec.count.value(env) * DTYPE_BYTES[spec.dtype] for spec in kernel.buffers if spec.access == "out"),
         grid=grid,
         ctas_per_sm=occupancy,
         units=None if kernel.report is None or yardstick else int(env[kernel.report.per]),

@@ -27,7 +27,7 @@ class ModelledWork:
     def __init__(self, lane: ModelledLane, state: DeviceState, shape: Shape) -> None:
         self._lane, self._state, self._shape = lane, state, shape
         self.config, self.flops, self.bytes = shape.config, shape.flops, shape.bytes
-        self.working_set_bytes, self.grid = shape.working_set_bytes, shape.grid
+        self.working_set_bytes, self.written_bytes, self.grid = shape.working_set_bytes, shape.written_bytes, shape.grid
         self.ctas_per_sm: int | None = shape.ctas_per_sm
         self._resident = shape.keeps_state
         self._predicted: dict[tuple[bool, float], float] = {}

@@ -1,0 +1,148 @@
+"""The knee of a curve: the fewest SMs within 5 % of the full device, where that was measured, and what binds around it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, strategies as st
+
+from greenbench.knee import knee
+from greenbench.schema import Row
+
+
+def row(asked: str, sms: int | None, gb_s: float | None, by: str = "", **more: object) -> Row:
+    """One point of a triad."""
+    base = {
+        "kernel": "triad",
+        "family": "memory",
+        "sms_requested": asked,
+        "sms_granted": sms,
+        "gb_per_s": gb_s,
+        "time_us": 3e6 / gb_s if gb_s else None,
+        "bound_by": by,
+        "status": "ok",
+    }
+    return Row(**{**base, **more})  # type: ignore[arg-type]
+
+
+def triad(*, full: float = 4368.0) -> list[Row]:
+    """The triad of an H200."""
+    known = {8: 906, 16: 1780, 24: 2650, 32: 3448, 48: 4080, 64: 4290, 96: 4251}
+    rows = [row(str(sms), sms, rate, "link" if sms < 38 else "memory") for sms, rate in known.items()]
+    return [*rows, row("full", 132, full, "memory")]
+
+
+def test_the_knee_is_the_fewest_sms_within_five_percent() -> None:
+    """64 SMs give 98.2 % of the full device, 48 give 93.4 %."""
+    found = knee(triad())
+    assert found is not None
+    assert (found.sms, found.full_sms, found.below_sms) == (64, 132, 48)
+    assert found.share_pct == pytest.approx(98.2, abs=0.05)
+    assert found.below_share_pct == pytest.approx(93.4, abs=0.05)
+
+
+def test_the_words_name_what_binds_on_each_side() -> None:
+    """Below the links, above the bus; the same on both sides is said once; without bounds it is not guessed."""
+    coarse = [found for found in triad() if found.sms_granted != 48]
+    found = knee(coarse)
+    assert found is not None
+    assert found.sentence == (
+        "triad reaches 98 % of the full device with 64 of 132 SMs; below, the bound is the links between the SMs and the L2; "
+        "from there on, the HBM bus."
+    )
+    same = knee(triad())
+    assert same is not None
+    assert same.sentence.endswith("; bound on both sides by the HBM bus.")
+    bare = knee([row("8", 8, 100), row("16", 16, 190), row("full", 132, 191)])
+    assert bare is not None
+    assert bare.sentence == "triad reaches 99 % of the full device with 16 of 132 SMs; what binds is not known."
+
+
+def test_there_is_no_knee_without_the_full_device() -> None:
+    """Missing, failed, or measured on the primary context alone: the curve has no knee, whatever its shape."""
+    rows = triad()
+    assert knee(rows[:-1]) is None
+    assert knee([*rows[:-1], row("full", None, None, status="failed", reason="throttled")]) is None
+    assert knee([*rows[:-1], row("primary", 132, 4368)]) is None
+    assert knee([*rows[:-1], row("132", 132, 4368)]) is None
+    assert knee([]) is None
+
+
+def test_the_primary_context_is_never_the_knee() -> None:
+    """A primary row with the best figure neither moves nor becomes the knee."""
+    found = knee([row("primary", 132, 9000), *triad()])
+    assert found is not None
+    assert found.sms == 64
+
+
+def test_points_that_are_not_ok_do_not_count() -> None:
+    """A failed row that carries a figure is passed over: the knee is the next count."""
+    rows = [row("64", 64, 4290, status="failed") if found.sms_granted == 64 else found for found in triad()]
+    found = knee(rows)
+    assert found is not None
+    assert found.sms == 96
+
+
+def test_a_kernel_that_gains_to_the_end_says_so() -> None:
+    """Where only the full device is near itself, the sentence names the largest count below and its share."""
+    found = knee([row("64", 64, 300, "compute"), row("128", 128, 577, "compute"), row("full", 132, 793, "compute")])
+    assert found is not None
+    assert found.at_full
+    assert found.sentence == ("triad still gains at all 132 SMs: 128 SMs give 73 % of it, bound by the arithmetic of the SMs.")
+
+
+def test_the_smallest_count_can_be_the_knee() -> None:
+    """Then nothing is known below it, and the sentence says that it is the fewest measured."""
+    found = knee([row("8", 8, 99, "memory"), row("full", 132, 100, "memory")])
+    assert found is not None
+    assert found.sentence == "triad reaches 99 % of the full device with 8 of 132 SMs, the fewest measured, bound by the HBM bus."
+
+
+def test_the_full_device_alone_has_no_knee() -> None:
+    """One point is no curve."""
+    assert knee([row("full", 132, 4368)]) is None
+
+
+def test_scaling_need_not_be_monotone() -> None:
+    """cuBLAS is slower on 120 SMs than on 96: the knee is the first count that reaches 95 %, later dips do not undo it."""
+    found = knee([row("96", 96, 572), row("120", 120, 555), row("full", 132, 590)])
+    assert found is not None
+    assert found.sms == 96
+
+
+def test_work_that_grows_with_the_partition_is_compared_by_its_rate() -> None:
+    """Times differ by the work, rates do not: the knee is read off the rate."""
+    rows = [row("8", 8, 500, time_us=10.0), row("full", 132, 510, time_us=160.0)]
+    found = knee(rows)
+    assert found is not None
+    assert found.sms == 8
+
+
+def test_a_gemm_is_judged_by_its_flops() -> None:
+    """Its GB/s would say the same, but a GEMM without bytes has none."""
+    rows = [row(str(s), s, None, family="gemm", tflop_per_s=rate, time_us=1e3 / rate) for s, rate in ((64, 500.0), (96, 570.0))]
+    found = knee([*rows, row("full", 132, None, family="gemm", tflop_per_s=580.0, time_us=1.7)])
+    assert found is not None
+    assert found.sms == 96
+
+
+@pytest.mark.parametrize("family", ["latency", "probe"])
+def test_kernels_that_do_not_divide_their_work_have_no_knee(family: str) -> None:
+    """A pointer chase is as fast on 8 SMs as on 132, which says nothing about scaling."""
+    assert knee([row("8", 8, 10, family=family), row("full", 132, 10, family=family)]) is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 131), st.floats(1, 5000)), min_size=1, max_size=20, unique_by=lambda p: p[0]), st.randoms()
+)
+def test_the_knee_holds_whatever_the_curve(places: list[tuple[int, float]], source: random.Random) -> None:
+    """It is a measured count, reaches 95 %, no smaller one does, and the order of rows does not matter."""
+    rows = [row(str(sms), sms, rate) for sms, rate in places] + [row("full", 132, 4000)]
+    found = knee(rows)
+    assert found is not None
+    assert found.share_pct >= 95 - 1e-9
+    assert found.sms in {132, *(sms for sms, _ in places)}
+    assert all(rate < 0.95 * 4000 for sms, rate in places if sms < found.sms)
+    assert knee(source.sample(rows, len(rows))) == found
+    assert "nan" not in found.sentence

@@ -1,0 +1,794 @@
+"""A sweep from request to run folder on modelled devices: every point one row, whatever goes wrong, and nothing measured lost."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenbench import journal as journal_module
+from greenbench.catalog import library
+from greenbench.errors import (
+    DriverTooOldError,
+    ExitCode,
+    GreenbenchError,
+    InterruptedRunError,
+    NotComparableError,
+    OutputError,
+    PlanError,
+    ResultFileError,
+    UnfitError,
+    UsageError,
+)
+from greenbench.experiments.crew import Crew
+from greenbench.experiments.sweep import SweepOutcome, SweepRequest, exit_code, preview, run_sweep
+from greenbench.journal import read_journal
+from greenbench.plan import load_plan
+from greenbench.rows import derive_rows
+from greenbench.runfiles import read_meta, read_rows
+from greenbench.schema import Block, BlockKind, BlockStatus, Row, Status, Timing
+from tests.staging import Notes, alive, children, environment, model
+
+N = "n=1048576"
+MINE = """/* greenbench
+family  = "memory"
+summary = "a = b"
+entry   = "mine"
+args    = ["a", "b", "n"]
+verify  = "copy"
+buffers = [
+    { name = "a", dtype = "float32", count = "n", fill = "poison" },
+    { name = "b", dtype = "float32", count = "n", fill = "index" },
+]
+[params]
+n = 1048576
+[launch]
+block = 256
+grid  = "ceil_div(n, 256)"
+[work]
+bytes = "8 * n"
+*/
+extern "C" __global__ void mine(float *a, const float *b, long long n) {
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) a[i] = b[i];
+}
+"""
+FIGURES = ("time_us", "gb_per_s", "tflop_per_s", "time_us_ci_low", "noise_pct", "cycles", "bound_pct", "speedup", "latency_ns")
+
+
+def request(device: str, out: Path | None, **changes: Any) -> SweepRequest:
+    """Ask for copy and triad at 8 and 16 SMs, twice each, unless the test says otherwise."""
+    keys = {"kernels": "copy,triad", "sms": "8,16", "rounds": 2, "set": [N], "timing": "steady", **changes.pop("plan", {})}
+    dirs = changes.get("kernel_dirs", ())
+    return SweepRequest(plan=load_plan("quick", keys, library(dirs)), device=device, out=out, **changes)
+
+
+class Bench:
+    """Runs sweeps below one folder and looks at what they leave."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.out = folder / "run"
+
+    def run(self, *faults: dict[str, Any], listener: Notes | None = None, device: str = "", **changes: Any) -> SweepOutcome:
+        """One sweep on a model with these faults."""
+        self.listener = listener or Notes()
+        device = device or model(self.folder / "device", *faults, **changes.pop("facts", {}))
+        return run_sweep(request(device, changes.pop("out", self.out), **changes), self.listener)
+
+    def blocks(self, **wanted: Any) -> list[Block]:
+        """Lines of the journal with these values."""
+        return [b for b in read_journal(self.out / "blocks.csv") if all(getattr(b, k) == v for k, v in wanted.items())]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Any:
+    """A bench; when the test is over no worker of ours may be left."""
+    before = children(os.getpid())
+    yield Bench(tmp_path)
+    assert children(os.getpid()) <= before
+
+
+def outcomes(rows: list[Row]) -> dict[tuple[str, str], str]:
+    """Status by kernel and size."""
+    return {(row.kernel, row.sms_requested): row.status for row in rows}
+
+
+def failed(rows: list[Row]) -> list[Row]:
+    """Rows that are not ok; proved to carry no figure at all."""
+    found = [row for row in rows if row.status != Status.OK]
+    for row in found:
+        assert row.reason
+        assert all(getattr(row, name) is None for name in FIGURES)
+    return found
+
+
+def only(rows: list[Row]) -> Row:
+    """The one row that is not ok."""
+    (row,) = failed(rows)
+    return row
+
+
+# -- a run that goes well --------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_run(bench: Any) -> None:
+    """The folder holds all four files, each point has one ok row, and the rows follow from journal and run.json alone."""
+    outcome = bench.run(device="model:h200", plan={"rounds": 6})
+    assert outcome.exit_code is ExitCode.DONE
+    assert set(outcomes(outcome.rows).values()) == {"ok"}
+    assert [(row.kernel, row.sms_granted, row.sms_observed, row.placement) for row in outcome.rows] == [
+        *(("copy", 8, 8, "confined"), ("copy", 16, 16, "confined")),
+        *(("triad", 8, 8, "confined"), ("triad", 16, 16, "confined")),
+    ]
+    assert all(row.rounds == 6 and row.backend == "modelled" and row.timing == "steady" for row in outcome.rows)
+    assert all(row.time_us_ci_low <= row.time_us <= row.time_us_ci_high for row in outcome.rows)
+    names = {path.name for path in bench.out.iterdir()}
+    assert names == {"run.json", "blocks.csv", "rows.csv", "samples.csv.gz"}
+    meta, blocks = read_meta(bench.out / "run.json"), read_journal(bench.out / "blocks.csv")
+    assert derive_rows(meta, blocks) == outcome.rows
+    assert [row.label for row in read_rows(bench.out)] == [row.label for row in outcome.rows]
+    assert meta == outcome.meta
+    assert meta.finished
+    assert meta.clocks_before is not None
+    assert meta.clocks_after is not None
+    # Six visits to each point, and the sentinel before, after every ten, and at the end.
+    assert Counter(block.kind for block in blocks) == {BlockKind.BLOCK: 24, BlockKind.SENTINEL: 4}
+    assert [block.seq for block in blocks] == list(range(28))
+    assert blocks[0].kind is blocks[-1].kind is BlockKind.SENTINEL
+    with gzip.open(bench.out / "samples.csv.gz", "rt") as file:
+        assert sum(1 for _ in file) == 1 + sum(len(b.samples_us) for b in blocks if b.kind is BlockKind.BLOCK)
+    listener = bench.listener
+    assert (listener.total_blocks, listener.ended, listener.notes) == (24, 1, [])
+    assert all(done <= expected for done, expected in listener.progressed)
+    assert outcome.summary.startswith("4 points: 4 ok in ")
+
+
+def test_the_default_plan_on_the_modelled_device(bench: Any) -> None:
+    """`quick` at four sizes: every kernel, the three working sets of the chase and the yardsticks, all ok."""
+    plan = load_plan("quick", {"sms": "8,16,24,32"}, library())
+    outcome = run_sweep(SweepRequest(plan=plan, device="model:h200", out=bench.out), Notes())
+    assert {row.status for row in outcome.rows} == {"ok"}
+    found = Counter(row.kernel for row in outcome.rows)
+    assert found["chase"] == 12
+    assert {"copy", "triad", "gemm_bf16", "gemm_fp32", "null_launch", "gemm_bf16.cublas"} <= set(found)
+    assert {row.timing for row in outcome.rows if row.kernel == "chase"} == {"hot"}
+    assert {row.timing for row in outcome.rows if row.kernel == "copy"} == {"steady"}
+    assert all(row.latency_cycles for row in outcome.rows if row.kernel == "chase")
+
+
+def test_the_same_seed_visits_in_the_same_order(bench: Any) -> None:
+    """Order is a function of the seed: two runs agree visit by visit, another seed differs, and rounds differ in one run."""
+
+    def order(name: str, seed: int) -> list[tuple[int, str, str]]:
+        bench.out = bench.folder / name
+        bench.run(device="model:h200", plan={"seed": seed, "sms": "8,16,24,32"})
+        return [(b.round, b.kernel, b.sms_requested) for b in bench.blocks(kind=BlockKind.BLOCK)]
+
+    first, again, other = order("a", 7), order("b", 7), order("c", 8)
+    assert first == again
+    assert sorted(first) == sorted(other)
+    assert first != other
+    assert [visit[1:] for visit in first[:8]] != [visit[1:] for visit in first[8:]]
+
+
+def test_connections_have_workers_of_their_own(bench: Any) -> None:
+    """One process per value of CUDA_DEVICE_MAX_CONNECTIONS; they are ours, so neither a note nor a flag calls them foreign."""
+    outcome = bench.run(device="model:h200", plan={"connections": "1,8", "kernels": "copy", "sms": "8"}, ci=True)
+    assert [(row.connections, row.status, row.flags) for row in outcome.rows] == [(1, "ok", ""), (8, "ok", "")]
+    workers = {block.connections: block.worker for block in bench.blocks(kind=BlockKind.BLOCK)}
+    assert len(set(workers.values())) == 2
+    assert bench.listener.notes == []
+
+
+# -- faults ----------------------------------------------------------------------------------------------------------------
+
+
+LOSSES = [
+    ("hang", "timeout, 0.5 s"),
+    ("crash", "the worker died of SIGSEGV; its last words are in worker.log"),
+    ("sticky", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
+]
+
+
+def tried_twice(bench: Any, outcome: SweepOutcome, reason: str) -> list[Block]:
+    """Check what a run is in which triad at 16 SMs took its worker along twice, and return the lines of the two tries."""
+    assert outcome.exit_code is ExitCode.INCOMPLETE
+    row = only(outcome.rows)
+    assert (row.kernel, row.sms_requested, row.status) == ("triad", "16", "failed")
+    assert reason in row.reason
+    assert (row.sms_granted, row.placement) == (16, "confined")
+    bad = bench.blocks(kernel="triad", sms_requested="16", status=BlockStatus.FAILED)
+    assert [block.attempt for block in bad] == [1, 2]
+    assert len(bench.blocks(kind=BlockKind.BLOCK, status=BlockStatus.OK, round=1)) >= 3
+    assert len(bench.blocks(kind=BlockKind.BLOCK, status=BlockStatus.OK, round=2)) == 3
+    return list(bad)
+
+
+@pytest.mark.parametrize(("fault", "reason"), LOSSES)
+def test_what_takes_the_worker_along_is_tried_twice(fault: str, reason: str, bench: Any) -> None:
+    """H17: a point that loses its worker while it is prepared fails after two tries; all others are prepared anew and ok."""
+    outcome = bench.run({"kind": fault, "kernel": "triad", "sms": 16}, timeout_s=0.5)
+    assert [block.round for block in tried_twice(bench, outcome, reason)] == [0, 0]
+
+
+@pytest.mark.parametrize(("fault", "reason"), LOSSES)
+def test_the_second_try_comes_at_the_end_of_the_round(fault: str, reason: str, bench: Any) -> None:
+    """A point that loses its worker in round 2 moves to the end of that round, fails there, and keeps no figure of round 1."""
+    strike = {"kind": fault, "kernel": "triad", "sms": 16}
+
+    def worse(label: str, _: int) -> None:
+        # Workers that are started from here on meet the fault in their first block.
+        if label.startswith("round 2"):
+            model(bench.folder / "device", strike)
+
+    outcome = bench.run({**strike, "at_block": 2}, timeout_s=0.5, listener=Notes(worse))
+    first, second = tried_twice(bench, outcome, reason)
+    assert first.round == second.round == 2
+    assert bench.blocks(kind=BlockKind.BLOCK)[-1] == second
+
+
+@pytest.mark.parametrize("fault", ["hang", "crash"])
+def test_what_strikes_once_costs_one_block(fault: str, bench: Any) -> None:
+    """The second try succeeds in a new worker: the row is ok with all its rounds, and the journal keeps the lost try."""
+    device = {"kind": fault, "kernel": "triad", "sms": 16, "at_block": 2, "times": 1}
+    outcome = bench.run(device, facts={"state": "faults.json"}, timeout_s=0.5)
+    assert outcome.exit_code is ExitCode.DONE
+    assert {row.status for row in outcome.rows} == {"ok"}
+    assert all(row.rounds == 2 for row in outcome.rows)
+    (lost,) = bench.blocks(status=BlockStatus.FAILED)
+    assert (lost.kernel, lost.sms_requested, lost.attempt) == ("triad", "16", 1)
+    assert len({block.worker for block in bench.blocks(status=BlockStatus.OK)}) == 2
+
+
+def test_throttled_blocks_are_discarded_and_taken_again(bench: Any) -> None:
+    """H21: two throttled blocks cost two tries and no row; a point that never gets a valid sample is failed (throttled)."""
+    bench.out = bench.folder / "twice"
+    outcome = bench.run({"kind": "throttle", "kernel": "triad", "sms": 16, "times": 2})
+    assert {row.status for row in outcome.rows} == {"ok"}
+    lost = bench.blocks(status=BlockStatus.DISCARDED)
+    assert [(block.kernel, block.sms_requested) for block in lost] == [("triad", "16")] * 2
+    bench.out = bench.folder / "always"
+    outcome = bench.run({"kind": "throttle", "kernel": "triad"})
+    assert outcome.exit_code is ExitCode.INCOMPLETE
+    rows = failed(outcome.rows)
+    assert [(row.kernel, row.status) for row in rows] == [("triad", "failed")] * 2
+    assert all(row.reason.startswith("throttled") for row in rows)
+    assert len(bench.blocks(status=BlockStatus.DISCARDED)) == 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "granted"),
+    [
+        ({"kind": "out_of_memory", "kernel": "triad", "sms": 16}, "out of memory", (16, 16, "confined")),
+        ({"kind": "wrong_result", "kernel": "triad", "sms": 16}, "incorrect: error 1 above 0", (16, 16, "confined")),
+        ({"kind": "leak", "kernel": "triad", "sms": 16, "at_block": 2}, "leaked: 16 SMs granted, CTAs ran on 17", (16, 17, "leaked")),
+    ],
+)
+def test_what_would_fail_again_is_tried_once(fault: Any, reason: str, granted: Any, bench: Any) -> None:
+    """A wrong result, missing memory or a leak is no accident: one line, one failed row, and the worker goes on."""
+    outcome = bench.run(fault)
+    row = only(outcome.rows)
+    assert outcome.exit_code is ExitCode.INCOMPLETE
+    assert row.reason.startswith(reason)
+    assert (row.sms_granted, row.sms_observed, row.placement) == granted
+    assert len(bench.blocks(status=BlockStatus.FAILED)) == 1
+    assert len({block.worker for block in bench.blocks(status=BlockStatus.OK)}) == 1
+
+
+def test_a_lane_that_leaks_from_the_start(bench: Any) -> None:
+    """H02: the census of the empty lane differs from the grant: all its rows are failed, with what was granted and seen."""
+    outcome = bench.run({"kind": "leak", "sms": 16})
+    rows = failed(outcome.rows)
+    assert [(row.kernel, row.sms_requested, row.status) for row in rows] == [("copy", "16", "failed"), ("triad", "16", "failed")]
+    assert {(row.sms_granted, row.sms_observed, row.placement) for row in rows} == {(16, 17, "leaked")}
+    assert {row.reason for row in rows} == {"leaked: 16 SMs granted, the census saw 17"}
+
+
+def test_two_modes_are_flagged(bench: Any) -> None:
+    """Blocks that alternate by 6 % never get precise: the row is kept, flagged, and stopped by its last round."""
+    changes = {"kernels": "triad", "sms": "16", "rounds": 6, "max_rounds": 10}
+    outcome = bench.run({"kind": "bimodal", "kernel": "triad"}, plan=changes)
+    (row,) = outcome.rows
+    assert (row.status, row.flags, row.rounds, row.stop_reason) == ("ok", "bimodal", 10, "max_rounds")
+    bench.out = bench.folder / "steady"
+    (row,) = bench.run(plan=changes, device="model:h200").rows
+    assert (row.rounds, row.stop_reason, row.flags) == (6, "precise", "")
+
+
+def test_a_power_cap_is_kept_and_flagged(bench: Any) -> None:
+    """Normal for big kernels: ok, with the flag and the word, only on the rows that it concerned."""
+    outcome = bench.run({"kind": "power_cap", "kernel": "triad"})
+    assert {(row.kernel, row.status, row.flags, row.throttle) for row in outcome.rows} == {
+        ("copy", "ok", "", ""),
+        ("triad", "ok", "power_capped", "power_cap"),
+    }
+
+
+def test_a_foreign_process_is_told_or_refused(bench: Any) -> None:
+    """Someone else on the GPU: one note and flagged rows; with --ci exit 4 before anything is measured, and no folder stays."""
+    outcome = bench.run({"kind": "foreign_process"})
+    assert {(row.status, row.flags) for row in outcome.rows} == {("ok", "contended")}
+    (note,) = bench.listener.notes
+    assert note.startswith("other processes use this GPU (1 beside greenbench)")
+    with pytest.raises(UnfitError, match="1 beside greenbench") as raised:
+        bench.run({"kind": "foreign_process"}, out=bench.folder / "ci", ci=True)
+    assert raised.value.exit_code is ExitCode.MACHINE
+    assert not (bench.folder / "ci").exists()
+
+
+# Ten visits a sentinel: 5 points, and the sentinel is `copy` on all 132 SMs.
+DRIFTING = {"kernels": "triad", "sms": "8,16,24,32,40", "rounds": 8}
+
+
+def test_a_drift_takes_its_stretch_back(bench: Any) -> None:
+    """The sentinel moves by 2 % once: the ten blocks before it are void and measured again, every row still has its rounds."""
+    outcome = bench.run({"kind": "drift", "kernel": "copy", "sms": 132, "at_block": 4, "times": 1}, plan=DRIFTING)
+    assert outcome.exit_code is ExitCode.DONE
+    (void,) = bench.blocks(kind=BlockKind.VOID)
+    gone = journal_module.voided(bench.blocks())
+    assert len(gone) == 10
+    assert max(gone) < void.seq
+    assert {row.status for row in outcome.rows} == {"ok"}
+    counted = Counter(b.sms_requested for b in bench.blocks(kind=BlockKind.BLOCK) if b.seq not in gone)
+    assert set(counted.values()) == {8}
+    assert bench.listener.notes == ["the sentinel moved by more than 1 %: 10 blocks before it are taken again"]
+
+
+def test_a_machine_that_never_settles(bench: Any) -> None:
+    """More drifts than redoing can mend: what is measured stays; with --ci the run ends with 4 and keeps rows and journal."""
+    drift = {"kind": "bimodal", "kernel": "copy", "sms": 132}
+    changes = {**DRIFTING, "sms": "8:80:8"}
+    outcome = bench.run(drift, plan=changes)
+    assert outcome.exit_code is ExitCode.DONE
+    assert len(bench.blocks(kind=BlockKind.VOID)) == 3
+    assert any("not quiet" in note for note in bench.listener.notes)
+    bench.out = bench.folder / "ci"
+    with pytest.raises(UnfitError, match="not quiet") as raised:
+        bench.run(drift, plan=changes, ci=True)
+    assert raised.value.exit_code is ExitCode.MACHINE
+    assert {row.status for row in read_rows(bench.out)} == {"ok"}
+
+
+def test_a_sentinel_that_cannot_run_costs_nothing_else(bench: Any) -> None:
+    """A hang of the sentinel is told once; the points are measured without it."""
+    outcome = bench.run({"kind": "hang", "kernel": "copy", "sms": 132}, timeout_s=0.5)
+    assert {row.status for row in outcome.rows} == {"ok"}
+    assert bench.listener.notes == ["no sentinel: timeout, 0.5 s"]
+
+
+def test_a_kernel_file_that_fails_on_the_lane_is_its_rows(bench: Any) -> None:
+    """A grid that has no CTAs on 8 SMs is known only with the grant: that point fails with file, key and value, once."""
+    folder = bench.folder / "kernels"
+    folder.mkdir()
+    (folder / "mine.cu").write_text(MINE.replace("ceil_div(n, 256)", "(sms - 8) * 512"))
+    outcome = bench.run(device="model:h200", plan={"kernels": "copy,mine"}, kernel_dirs=(folder,))
+    row = only(outcome.rows)
+    assert outcome.exit_code is ExitCode.INCOMPLETE
+    assert (row.kernel, row.sms_requested, row.status) == ("mine", "8", "failed")
+    assert "mine.cu" in row.reason
+    assert "grid" in row.reason
+    assert len(bench.blocks(status=BlockStatus.FAILED)) == 1
+
+
+# -- sizes and scopes ------------------------------------------------------------------------------------------------------
+
+
+def test_h01_a_refused_size_is_a_row(bench: Any) -> None:
+    """48 SMs that refuse 24: unsupported with 915 and the neighbours, the other three ok, exit 0, and 5 with --strict."""
+    facts = {"sm_count": 48, "refuse": [24]}
+    outcome = bench.run(facts=facts, plan={"kernels": "copy", "sms": "8,16,24,32"})
+    assert outcome.exit_code is ExitCode.DONE
+    row = only(outcome.rows)
+    assert (row.sms_requested, row.status, row.sms_granted) == ("24", "unsupported", None)
+    assert "915" in row.reason
+    assert row.reason.endswith("16 and 32")
+    assert exit_code(outcome.rows, strict=True) is ExitCode.INCOMPLETE
+
+
+def test_h04_equal_grants_are_one_point_said_once(bench: Any) -> None:
+    """10 and 16 are both 16 SMs on 13.0: one row per size and kernel, one note; 12 alone is measured and told as rounded."""
+    outcome = bench.run(device="model:h200", plan={"sms": "8,10,16"})
+    assert [(row.kernel, row.sms_granted) for row in outcome.rows] == [("copy", 8), ("copy", 16), ("triad", 8), ("triad", 16)]
+    assert bench.listener.notes == ["10 and 16 both give 16 SMs on this driver; measured once, as 16"]
+    bench.out = bench.folder / "twelve"
+    outcome = bench.run(device="model:h200", plan={"sms": "12"})
+    assert [(row.sms_requested, row.sms_granted) for row in outcome.rows] == [("12", 16)] * 2
+    assert bench.listener.notes == ["12 SMs asked, 16 granted: this driver rounds to what it can split"]
+    assert outcome.meta.notes == tuple(bench.listener.notes)
+
+
+@pytest.mark.parametrize("device", ["model:h200", "model:h200@13.1"])
+def test_h06_the_whole_device_is_a_size(device: str, bench: Any) -> None:
+    """132 is no multiple of 8 and measurable with either split; where it is the unsplit resource, the run says so."""
+    outcome = bench.run(device=device, plan={"sms": "128,132,full", "kernels": "copy"})
+    assert [(row.sms_requested, row.sms_granted, row.status) for row in outcome.rows] == [("128", 128, "ok"), ("full", 132, "ok")]
+    said = " ".join(bench.listener.notes)
+    assert "132 and full both give 132 SMs" in said
+    assert ("unsplit" in said) is (device != "model:h200")
+
+
+def test_h11_scopes_below_13_1_are_rows(bench: Any) -> None:
+    """Nothing is measured under a scope's name without the scope: unsupported with both versions, beside the plain rows."""
+    scopes = {"workqueue": "driver_default,device_ctx,balanced", "kernels": "copy", "sms": "8"}
+    outcome = bench.run(device="model:h200", plan=scopes)
+    assert [(row.workqueue, row.status) for row in outcome.rows] == [
+        *(("driver_default", "ok"), ("device_ctx", "unsupported")),
+        ("green_ctx_balanced", "unsupported"),
+    ]
+    assert {row.reason for row in failed(outcome.rows)} == {"workqueue configuration needs driver 13.1, this is 13.0"}
+    bench.out = bench.folder / "new"
+    assert {row.status for row in bench.run(device="model:h200@13.1", plan=scopes).rows} == {"ok"}
+    bench.out = bench.folder / "none"
+    outcome = bench.run(device="model:h200", plan={**scopes, "workqueue": "device_ctx"})
+    assert outcome.exit_code is ExitCode.MACHINE
+
+
+def test_h14_an_mps_share_is_refused_before_measuring(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 % overrides the partition: exit 4 naming variable, value and cure, and no folder; 100 % runs and is recorded."""
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50")
+    with pytest.raises(UnfitError, match=r"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50.*unset it or set it to 100"):
+        bench.run(device="model:h200")
+    assert not bench.out.exists()
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")
+    outcome = bench.run(device="model:h200", plan={"kernels": "copy", "sms": "8"})
+    assert outcome.exit_code is ExitCode.DONE
+    assert outcome.meta.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "100"
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_time_limit_ends_after_a_whole_first_round(bench: Any) -> None:
+    """Slow points get fewer blocks, never none: however short the limit, each point has one, and says why it has no more."""
+    outcome = bench.run(device="model:h200", plan={"rounds": 6, "time_limit_s": 0.001})
+    assert outcome.exit_code is ExitCode.DONE
+    assert {(row.status, row.rounds, row.stop_reason) for row in outcome.rows} == {("ok", 1, "time_limit")}
+
+
+def test_preparing_does_not_eat_the_time_limit(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is for measuring: a cold compile of many seconds before the first round leaves all rounds their time."""
+    real = Crew.prepare
+
+    def slow(self: Crew, point: Any) -> Any:
+        time.sleep(0.3)
+        return real(self, point)
+
+    monkeypatch.setattr(Crew, "prepare", slow)
+    outcome = bench.run(device="model:h200", plan={"time_limit_s": 1, "kernels": "copy", "sms": "8,16,24"})
+    assert {row.rounds for row in outcome.rows} == {2}
+
+
+def test_profiling_launches_and_times_nothing(bench: Any) -> None:
+    """`--profile 3`: one visit per point without samples, no sentinel, rows without figures that say what they are."""
+    outcome = bench.run(device="model:h200", profile=3)
+    assert outcome.exit_code is ExitCode.DONE
+    assert outcome.meta.profiled
+    assert bench.listener.total_blocks == 4
+    blocks = bench.blocks()
+    assert [(block.kind, block.samples_us) for block in blocks] == [(BlockKind.BLOCK, ())] * 4
+    for row in outcome.rows:
+        assert "profiled" in row.flags
+        assert all(getattr(row, name) is None for name in FIGURES)
+
+
+def test_a_preview_measures_nothing(bench: Any) -> None:
+    """`--dry-run` opens the partitions, so that it can tell equal grants, and leaves no folder."""
+    seen = preview(request("model:h200", None, plan={"sms": "8,10,16"}))
+    assert [point.partition.name for point in seen.points] == ["8", "16", "8", "16"]
+    assert seen.notes == ("10 and 16 both give 16 SMs on this driver; measured once, as 16",)
+    assert seen.estimate_s > 0
+    assert list(bench.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("statuses", "strict", "code"),
+    [
+        (["ok", "ok"], False, 0),
+        (["ok", "unsupported"], False, 0),
+        (["ok", "unsupported"], True, 5),
+        (["ok", "failed"], False, 5),
+        (["failed", "unsupported"], False, 5),
+        (["unsupported", "unsupported"], False, 4),
+        ([], False, 4),
+    ],
+)
+def test_exit_codes(statuses: list[str], strict: bool, code: int) -> None:
+    """5 if a row failed (or, strictly, is unsupported), else 4 if none is ok, else 0."""
+    assert exit_code([Row(status=status) for status in statuses], strict) == code
+
+
+# -- interrupted and resumed -----------------------------------------------------------------------------------------------
+
+
+def interrupting(label: str, times: int = 1) -> Notes:
+    """A listener that is hit by Ctrl-C at the n-th step whose label begins so."""
+    hits = [0]
+
+    def act(seen: str, _: int) -> None:
+        hits[0] += seen.startswith(label)
+        if hits[0] == times:
+            raise KeyboardInterrupt
+
+    return Notes(act)
+
+
+def test_ctrl_c_keeps_everything_and_resumes(bench: Any) -> None:
+    """130, all files there, no child left; --resume takes up exactly what is missing, and the blocks that were there stay."""
+    with pytest.raises(InterruptedRunError) as raised:
+        bench.run(device="model:h200", listener=interrupting("round 2", 2), plan={"timing": "auto", "rounds": 3})
+    assert raised.value.exit_code is ExitCode.INTERRUPTED
+    assert f"greenbench sweep --resume {bench.out}" in str(raised.value)
+    assert bench.listener.ended == 1
+    before = bench.blocks()
+    assert Counter(block.round for block in before if block.kind is BlockKind.BLOCK) == {1: 4, 2: 1}
+    rows = read_rows(bench.out)
+    assert {row.status for row in rows} == {"ok"}
+    assert {row.stop_reason for row in rows} == {"interrupted"}
+    assert not read_meta(bench.out / "run.json").finished
+    outcome = run_sweep(request("model:h200", None, resume=bench.out, plan={"timing": "auto", "rounds": 3}), Notes())
+    assert outcome.folder == bench.out
+    after = bench.blocks()
+    assert after[: len(before)] == before
+    assert Counter(block.round for block in after if block.kind is BlockKind.BLOCK) == {1: 4, 2: 4, 3: 4}
+    assert {(row.status, row.rounds) for row in outcome.rows} == {("ok", 3)}
+    assert {block.timing for block in after if block.kernel == "copy" and block.kind is BlockKind.BLOCK} == {Timing.GRAPH}
+    assert outcome.meta.run_id == bench.out.name
+    assert outcome.meta.finished
+
+
+@pytest.mark.parametrize("label", ["prepare 2/4", "round 1"])
+def test_ctrl_c_before_the_first_block(label: str, bench: Any) -> None:
+    """While points are prepared there is a folder to go on with, and its rows say that they were not measured."""
+    with pytest.raises(InterruptedRunError):
+        bench.run(device="model:h200", listener=interrupting(label))
+    rows = failed(read_rows(bench.out))
+    assert len(rows) == 4
+    assert {row.reason for row in rows} == {"not measured: the run ended before this point was visited"}
+    assert exit_code(run_sweep(request("model:h200", None, resume=bench.out), Notes()).rows) is ExitCode.DONE
+
+
+def test_ctrl_c_before_there_is_a_device(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was measured and nothing stays behind."""
+    monkeypatch.setattr(Crew, "facts", lambda self, key=None: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(InterruptedRunError, match="before anything was measured"):
+        bench.run(device="model:h200")
+    assert not bench.out.exists()
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was interrupted in its second round; tests copy it."""
+    bench = Bench(tmp_path_factory.mktemp("interrupted"))
+    with pytest.raises(InterruptedRunError):
+        bench.run(device="model:h200", listener=interrupting("round 2", 2))
+    return bench.out
+
+
+Change = Callable[[Path], SweepRequest]
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"plan": {"seed": 99}}, "its seed is"),
+        ({"device": "model:h100"}, "its device is NVIDIA H200"),
+        ({"device": "model:h200@13.1"}, "its driver is"),
+        ({"plan": {"sms": "8,16,24"}}, "lacks a point that is asked for now, copy[n=1048576]@24"),
+        ({"plan": {"sms": "8"}}, "has a point that is not asked for now"),
+        ({"profile": 3}, "its profiling is"),
+    ],
+)
+def test_another_run_is_not_resumed(changes: dict[str, Any], word: str, interrupted: Path, tmp_path: Path) -> None:
+    """Seed, device, driver and points must be those of the run: exit 4 with what differs, and its files are untouched."""
+    run = Path(shutil.copytree(interrupted, tmp_path / interrupted.name))
+    before = {name: (run / name).read_bytes() for name in ("run.json", "blocks.csv", "rows.csv")}
+    with pytest.raises(NotComparableError) as raised:
+        run_sweep(request(changes.pop("device", "model:h200"), None, resume=run, **changes), Notes())
+    assert word in str(raised.value)
+    assert raised.value.exit_code is ExitCode.MACHINE
+    assert {name: (run / name).read_bytes() for name in before} == before
+
+
+def test_a_changed_kernel_is_not_resumed(tmp_path: Path) -> None:
+    """One comment more in the source is another digest: refused by name."""
+    bench, folder = Bench(tmp_path), tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "mine.cu").write_text(MINE)
+    changes = {"plan": {"kernels": "mine", "set": []}, "kernel_dirs": (folder,)}
+    with pytest.raises(InterruptedRunError):
+        bench.run(device="model:h200", listener=interrupting("round 2"), **changes)
+    with (folder / "mine.cu").open("a") as file:
+        file.write("// another line\n")
+    with pytest.raises(NotComparableError, match="kernel mine was changed since"):
+        run_sweep(request("model:h200", None, resume=bench.out, **changes), Notes())
+
+
+def test_a_journal_that_was_cut_off_is_continued(interrupted: Path, tmp_path: Path) -> None:
+    """kill -9 or a power cut in the middle of a line loses that block alone: it is measured again."""
+    run = Path(shutil.copytree(interrupted, tmp_path / interrupted.name))
+    path = run / "blocks.csv"
+    whole = read_journal(path)
+    path.write_bytes(path.read_bytes()[:-25])
+    (run / "rows.csv").unlink()
+    outcome = run_sweep(request("model:h200", None, resume=run), Notes())
+    assert {(row.status, row.rounds) for row in outcome.rows} == {("ok", 2)}
+    now = read_journal(path)
+    assert now[: len(whole) - 1] == whole[:-1]
+    assert Counter(block.round for block in now if block.kind is BlockKind.BLOCK) == {1: 4, 2: 4}
+
+
+def test_a_failed_point_stays_failed_on_resume(bench: Any) -> None:
+    """What was tried twice is not tried a third time; the rest is finished."""
+    fault = {"kind": "crash", "kernel": "triad", "sms": 16, "at_block": 1}
+    with pytest.raises(InterruptedRunError):
+        bench.run(fault, listener=interrupting("round 2"))
+    lines = len(bench.blocks(status=BlockStatus.FAILED))
+    device = f"model:{bench.folder / 'device' / 'device.toml'}"
+    outcome = run_sweep(request(device, None, resume=bench.out), Notes())
+    assert only(outcome.rows).reason.startswith("the worker died of SIGSEGV")
+    assert len(bench.blocks(status=BlockStatus.FAILED)) == lines == 2
+
+
+def test_a_finished_run_is_resumed_without_a_block(interrupted: Path, tmp_path: Path) -> None:
+    """Nothing is left to do: the rows are the same and the journal does not grow."""
+    run = Path(shutil.copytree(interrupted, tmp_path / interrupted.name))
+    first = run_sweep(request("model:h200", None, resume=run), Notes())
+    size = (run / "blocks.csv").stat().st_size
+    again = run_sweep(request("model:h200", None, resume=run), Notes())
+    assert [replace(row, run_id="") for row in again.rows] == [replace(row, run_id="") for row in first.rows]
+    assert (run / "blocks.csv").stat().st_size == size
+
+
+def test_what_is_no_run_is_not_resumed(tmp_path: Path) -> None:
+    """A folder without run.json, and one that is not there, are exit 2."""
+    for folder in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(ResultFileError):
+            run_sweep(request("model:h200", None, resume=folder), Notes())
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from greenbench.errors import GreenbenchError
+from greenbench.experiments.sweep import run_sweep
+from tests.staging import Notes
+from tests.test_sweep import request
+try:
+    run_sweep(request("model:h200", Path(sys.argv[1]), plan={"rounds": 500, "sms": "8:128:8"}), Notes())
+except GreenbenchError as error:
+    cuda = {name.partition(".")[0] for name in sys.modules} & {"cuda", "cupy", "cupy_backends", "pynvml"}
+    print(error, *cuda, flush=True)
+    sys.exit(int(error.exit_code))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_signal_in_the_middle_of_a_run(how: signal.Signals, bench: Any) -> None:
+    """Ctrl-C to the whole group (130) or kill -9 of the parent: no process is left, every line is whole, --resume works.
+
+    The parent of the run has not loaded any CUDA package.
+    """
+    run = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(bench.out)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert run.stdout is not None
+    with run.stdout:
+        path = bench.out / "blocks.csv"
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not (path.is_file() and path.read_bytes().count(b"\n") > 25):
+            time.sleep(0.02)
+        workers = children(run.pid)
+        assert workers
+        if how is signal.SIGINT:
+            os.killpg(run.pid, how)
+        else:
+            run.send_signal(how)
+        said = run.stdout.read()
+        assert run.wait(20) == (130 if how is signal.SIGINT else -how)
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and any(alive(pid) for pid in workers):
+        time.sleep(0.02)
+    assert not any(alive(pid) for pid in workers)
+    if how is signal.SIGINT:
+        assert said == f"interrupted; everything measured is in {bench.out}; continue with greenbench sweep --resume {bench.out}\n"
+        assert read_rows(bench.out)
+    blocks = bench.blocks()
+    assert len(blocks) > 20
+    plan = {"rounds": 500, "sms": "8:128:8"}
+    with pytest.raises(InterruptedRunError):
+        run_sweep(request("model:h200", None, resume=bench.out, plan=plan), interrupting("round", 3))
+    assert len(bench.blocks()) > len(blocks)
+    assert bench.blocks()[: len(blocks)] == blocks
+
+
+# -- output ----------------------------------------------------------------------------------------------------------------
+
+
+class FullDisk:
+    """A file on a disk without room: half of the line is written, then ENOSPC."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, data: Any) -> int:
+        """Take what fits, then nothing."""
+        if len(data) > 100:
+            return int(self._file.write(bytes(data)[:100]))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_keeps_what_is_measured(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ENOSPC in the fifth line: exit 5 with the way out, four whole blocks on disk, and --resume finishes the run."""
+    real = journal_module.Journal.append
+
+    def append(self: Any, block: Block) -> None:
+        if len(self.blocks) == 4:
+            self._file = FullDisk(self._file)
+        real(self, block)
+
+    monkeypatch.setattr(journal_module.Journal, "append", append)
+    with pytest.raises(OutputError, match="the disk is full") as raised:
+        bench.run(device="model:h200")
+    assert raised.value.exit_code is ExitCode.INCOMPLETE
+    assert f"--resume {bench.out}" in str(raised.value)
+    monkeypatch.undo()
+    assert len(bench.blocks()) == 4
+    outcome = run_sweep(request("model:h200", None, resume=bench.out), Notes())
+    assert {(row.status, row.rounds) for row in outcome.rows} == {("ok", 2)}
+
+
+def test_a_folder_that_cannot_be_written_fails_before_measuring(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder where files cannot be made is found out before a worker is started."""
+    monkeypatch.setattr(Crew, "facts", lambda self, key=None: pytest.fail("a worker was asked for"))
+    for where in (Path("/proc/greenbench/run"), Path("/sys/run")):
+        with pytest.raises(OutputError) as raised:
+            bench.run(device="model:h200", out=where)
+        assert str(where) in str(raised.value)
+
+
+def test_a_folder_that_is_taken(bench: Any) -> None:
+    """A non-empty folder is never written into: exit 2, nothing in it changes; an empty one is fine."""
+    bench.out.mkdir()
+    (bench.out / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is not empty"):
+        bench.run(device="model:h200")
+    assert [path.name for path in bench.out.iterdir()] == ["notes.txt"]
+    (bench.out / "notes.txt").unlink()
+    assert bench.run(device="model:h200", plan={"kernels": "copy", "sms": "8"}).exit_code is ExitCode.DONE
+
+
+@pytest.mark.parametrize(
+    ("device", "plan", "kind"),
+    [
+        ("model:h200@12.3", {}, DriverTooOldError),
+        ("model:nothing", {}, UsageError),
+        ("model:h200", {"sms": "8,200"}, PlanError),
+    ],
+)
+def test_what_cannot_be_measured_leaves_no_folder(
+    device: str, plan: dict[str, Any], kind: type[GreenbenchError], bench: Any
+) -> None:
+    """Errors before the first point leave nothing behind, and no worker."""
+    with pytest.raises(kind):
+        bench.run(device=device, plan=plan)
+    assert not bench.out.exists()
