@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from greenbench.bufferspec import DTYPE_BYTES, FILL_KINDS, BufferSpec, TensorMap
 from greenbench.errors import KernelFileError, UsageError
-from greenbench.kernel import DTYPE_BYTES, FILL_KINDS, BufferSpec, Kernel, Launch, Report, Variant
-from greenbench.kernelfile import read_kernel
+from greenbench.kernel import (
+    TRIAL_OCCUPANCY,
+    TRIAL_SMS,
+    Kernel,
+    Launch,
+    Report,
+    Variant,
+)
+from greenbench.kernelfile import YARDSTICKS, read_kernel
 from greenbench.source import read_source
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -54,16 +63,61 @@ def load_kernel(path: Path, prelude: str | None = None) -> Kernel:
 
 
 def library(dirs: Sequence[Path] = ()) -> dict[str, Kernel]:
-    """Return all kernels by name: the built-in ones, then those of `dirs`; a name may be there only once."""
+    """Return all kernels by name: the built-in ones, then those of `dirs`; a name may be there only once.
+
+    A file NAME.ARCH.cu is no kernel of its own, but the version of kernel NAME, which lies beside it, for that architecture.
+    """
     kernels: dict[str, Kernel] = {}
     for folder in (kernels_dir(), *map(Path, dirs)):
-        for path in _files(folder):
-            kernel = load_kernel(path)
+        found = [load_kernel(path) for path in _files(folder)]
+        for kernel in _with_versions(found):
+            path = kernel.path
             if kernel.name in kernels:
                 other = kernels[kernel.name].path
                 raise KernelFileError(f"kernel {kernel.name!r} is both {other} and {path}; rename one of the files")
             kernels[kernel.name] = kernel
     return kernels
+
+
+def _with_versions(found: Sequence[Kernel]) -> list[Kernel]:
+    """Give each kernel of a folder its versions; code for one compute capability comes before that for a family."""
+    bases = {kernel.name: kernel for kernel in found if not kernel.is_version}
+    for version in sorted((kernel for kernel in found if kernel.is_version), key=lambda each: (each.arch or "")[-1:]):
+        base = bases.get(version.name)
+        if base is None:
+            raise KernelFileError(
+                f"{version.path}: there is no {version.name}.cu beside it, whose version for {version.arch} it is"
+            )
+        if difference := _difference(base, version):
+            raise KernelFileError(f"{version.path}: {difference} in {base.path.name}; both files are to be one kernel")
+        bases[version.name] = replace(base, versions=(*base.versions, version))
+    return list(bases.values())
+
+
+def _difference(base: Kernel, version: Kernel) -> str:
+    """Return in what a version contradicts its kernel, an empty string where rows of both may stand side by side."""
+    for (what, ours), (_, theirs) in zip(_promises(version), _promises(base), strict=True):
+        if ours != theirs:
+            return f"{what} is {ours}, but {theirs}"
+    return ""
+
+
+def _promises(kernel: Kernel) -> list[tuple[str, object]]:
+    """Return what all versions of a kernel have in common: the question that it answers, not the way."""
+    env = kernel.environment(kernel.params, sms=TRIAL_SMS[0], occupancy=TRIAL_OCCUPANCY)
+    operands = [(b.name, b.dtype, b.count.value(env), b.fill, b.access) for b in kernel.operands]
+    return [
+        ("family", kernel.family.value),
+        ("dtype", kernel.dtype),
+        ("params", kernel.params),
+        ("verify", kernel.verify or "none"),
+        ("yardstick", kernel.yardstick or "none"),
+        ("internal", kernel.internal),
+        ("the list of buffers (scratch aside)", operands),
+        ("work.flops", kernel.flops and kernel.flops.value(env)),
+        ("work.bytes", kernel.bytes and kernel.bytes.value(env)),
+        ("report", kernel.report and (kernel.report.buffer, kernel.report.per)),
+    ]
 
 
 def _files(folder: Path) -> list[Path]:
@@ -79,10 +133,12 @@ def _files(folder: Path) -> list[Path]:
 __all__ = [
     "DTYPE_BYTES",
     "FILL_KINDS",
+    "YARDSTICKS",
     "BufferSpec",
     "Kernel",
     "Launch",
     "Report",
+    "TensorMap",
     "Variant",
     "data_dir",
     "kernels_dir",

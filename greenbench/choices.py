@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from greenbench.errors import PlanError
 from greenbench.expr import did_you_mean
-from greenbench.schema import ParamValue, Scope, Timing
+from greenbench.schema import FINE_UNIT, ParamValue, Scope, Timing
 
 # CUDA_DEVICE_MAX_CONNECTIONS is capped by the driver at 32.
 MAX_CONNECTIONS = 32
@@ -79,6 +79,16 @@ def parse_integer(value: object, place: str, low: int, high: int) -> int:
     if not _INTEGER.fullmatch(text) or not low <= int(text) <= high:
         raise PlanError(f"{place}: {text!r} is no integer from {low} to {high}")
     return int(text)
+
+
+def parse_granularity(value: object, place: str) -> int:
+    """Read the unit of partitions; 2 is the only one beside the device's own, which is left out."""
+    unit = parse_integer(value, place, 1, 1024)
+    if unit != FINE_UNIT:
+        raise PlanError(
+            f"{place}: {unit} is no unit that drivers split by; give {FINE_UNIT}, or leave it out for the device's own"
+        )
+    return unit
 
 
 def parse_seconds(value: object, place: str) -> float:

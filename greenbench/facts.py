@@ -106,6 +106,8 @@ class ModelFacts:
     refused_sms: tuple[int, ...]
     source: str
     grade: str
+    probe_cycles: Mapping[str, float]
+    host_us: Mapping[str, float]
 
     @property
     def link_bytes_per_clk_sm(self) -> float | None:
@@ -220,6 +222,8 @@ def model_from_table(name: str, table: Table, cuda: tuple[int, int] = MODEL_DRIV
             refused_sms=tuple(int(sms) for sms in table["refused_sms"]),
             source=str(table["source"]),
             grade=str(table["grade"]),
+            probe_cycles={key: float(value) for key, value in table.get("probe_cycles", {}).items()},
+            host_us={key: float(value) for key, value in table.get("host_us", {}).items()},
         )
     except KeyError as error:
         raise UsageError(f"{place}: key {error.args[0]!r} is missing; give it, or start with base = 'h200'") from error

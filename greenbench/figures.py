@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from greenbench import stats
-from greenbench.schema import Block, BlockStatus, Flag, StopReason
+from greenbench.schema import Block, BlockStatus, Flag, StopReason, Timing
 
 # The energy counter steps every 0.1 s, so an energy needs seconds (measurement.md §3.6).
 ENERGY_WINDOW_S = 2.0
@@ -60,7 +60,8 @@ def rates(blocks: Sequence[Block], time_us: float, clock_mhz: float | None) -> d
         "bytes": moved,
         "tflop_per_s": flops / time_us / 1e6 if flops and time_us > 0 else None,
         "gb_per_s": moved / time_us / 1e3 if moved and time_us > 0 else None,
-        "cycles": time_us * clock_mhz if clock_mhz else None,
+        # The host's time is no number of the SM's cycles.
+        "cycles": time_us * clock_mhz if clock_mhz and blocks[-1].timing is not Timing.HOST else None,
         "latency_cycles": latency,
         "latency_ns": latency * 1e3 / clock_mhz if latency is not None and clock_mhz else None,
     }

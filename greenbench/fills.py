@@ -126,6 +126,12 @@ def _cycle(xp: Any, out: Array, dtype: str, seed: int) -> None:
     out[::LINE_WORDS] = xp.asarray(following).astype(out.dtype)
 
 
+def _permutation(xp: Any, out: Array, dtype: str, seed: int) -> None:
+    """Every number below the count once, in random order: an index that meets every row of a table."""
+    _require("permutation", dtype, dtype in ("int32", "uint32", "int64", "uint64"))
+    out[...] = xp.asarray(_generator(seed).permutation(out.size)).astype(out.dtype)
+
+
 def _repeat(out: Array, block: Array) -> None:
     size = block.size
     for lap, start in enumerate(range(0, out.size, size)):
@@ -156,6 +162,7 @@ FILLS: dict[str, Callable[[Any, Array, str, int], None]] = {
     "normal": _normal,
     "integer": _integer,
     "cycle": _cycle,
+    "permutation": _permutation,
 }
 
 __all__ = ["FILLS", "chunks", "fill", "from_bf16", "storage_dtype", "to_bf16", "write_value_bits"]

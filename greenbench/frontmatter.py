@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from greenbench.errors import KernelFileError
-from greenbench.expr import Expr, did_you_mean, parse
+from greenbench.expr import FUNCTIONS, Expr, did_you_mean, parse
+from greenbench.kernel import BUILT_IN_NAMES
 
 MAX_SIZE = 65536
 HOW_TO_ADD = 'start the file with a comment "/* greenbench ... */" that holds TOML (family, summary, entry, args, [launch])'
@@ -16,6 +17,7 @@ HOW_TO_ADD = 'start the file with a comment "/* greenbench ... */" that holds TO
 Path = tuple[str | int, ...]
 
 _SKIP = re.compile(r"\s+|//[^\n]*|/\*(?!\s*greenbench[ \t]*\n).*?\*/", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _OPEN = re.compile(r"/\*\s*greenbench[ \t]*(?=\n)")
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\''  # texts
@@ -202,6 +204,15 @@ class Section:
         """Refuse a table without `key`."""
         if key not in self._table:
             raise self.error(key, f"{self.name(key)} is missing; {advice}")
+
+    def new_name(self, key: str, name: str, taken: Collection[str] = ()) -> str:
+        """Return a name that expressions may use, once it is known to be one and not to be taken."""
+        if not _NAME.fullmatch(name) or name in FUNCTIONS or name in BUILT_IN_NAMES:
+            reserved = ", ".join((*BUILT_IN_NAMES, *FUNCTIONS))
+            raise self.error(key, f"{name!r} cannot be a name; use letters, digits and _, but not {reserved}")
+        if name in taken:
+            raise self.error(key, f"the name {name!r} is used twice")
+        return name
 
     def text(self, key: str, default: str = "") -> str:
         """Return a one-line text."""

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from greenbench.bufferspec import BufferSpec
 from greenbench.errors import PlanError
 from greenbench.expr import LIMIT, Expr, ExprError, Number, did_you_mean
 from greenbench.schema import Family, KernelSummary, ParamValue
 
-DTYPE_BYTES = {
-    "float64": 8,
-    "float32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "e4m3": 1,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "uint8": 1,
-}
-FILL_KINDS = ("poison", "zero", "index", "normal", "integer", "cycle")
-ACCESS_KINDS = ("in", "out", "state")
 BUILT_IN_NAMES = ("sms", "occupancy")
 MAX_BLOCK = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_SMEM = 232448
+MAX_CLUSTER = 16
 
 # Where front matter is tried before a device is known: a large and a small lane, one CTA per SM; one of the two must do.
 TRIAL_SMS = (132, 8)
@@ -39,25 +28,15 @@ _ARCH = re.compile(r"sm_(\d{1,2})(\d)([af]?)")
 
 
 @dataclass(frozen=True, slots=True)
-class BufferSpec:
-    """A device buffer: `count` elements of `dtype`, filled before use; `state` is refilled before every verification."""
-
-    name: str
-    dtype: str
-    count: Expr
-    fill: str
-    access: str
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
-    """Launch shape; `smem` is dynamic shared memory in bytes, `grid` counts CTAs."""
+    """Launch shape; `smem` is dynamic shared memory in bytes, `grid` counts CTAs, `cluster` of them along x."""
 
     block: Expr
     grid: tuple[Expr, ...]
-    cluster: int = 1
+    cluster: Expr
     smem: Expr | None = None
     cooperative: bool = False
+    pdl: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +50,26 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The kernel measures itself: `buffer` holds cycles, to be divided by the name `per` (a parameter, or one of [let])."""
+    """The kernel measures itself: `buffer` holds cycles, to be divided by the name `per` (a parameter, or one of [let]).
+
+    `fact`, with parameters in braces, names the figure of devices.toml that the modelled device answers with.
+    """
 
     buffer: str
     per: str
+    fact: str = ""
+
+    def fact_for(self, params: Mapping[str, ParamValue]) -> str:
+        """Return the name of the figure for these parameters: `dsmem_{remote}` is `dsmem_1`."""
+        return self.fact.format_map(params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One kernel file, read and checked; nothing in it depends on a device."""
+    """One kernel file, read and checked; nothing in it depends on a device.
+
+    `versions` are the files NAME.ARCH.cu beside it, each a Kernel of the same name for one architecture.
+    """
 
     name: str
     path: Path
@@ -108,6 +98,37 @@ class Kernel:
     headers: tuple[str, ...]
     defines: tuple[tuple[str, str], ...]
     local_ok: bool
+    require: tuple[Expr, ...] = ()
+    versions: tuple[Kernel, ...] = ()
+    host: str = ""
+
+    @property
+    def label(self) -> str:
+        """The file without its ending: `gemm_bf16`, or `gemm_bf16.sm_90a` for the version of one architecture."""
+        return self.path.stem
+
+    @property
+    def is_version(self) -> bool:
+        """True for a file NAME.ARCH.cu."""
+        return self.label != self.name
+
+    @property
+    def operands(self) -> tuple[BufferSpec, ...]:
+        """The buffers that hold inputs and outputs."""
+        return tuple(buffer for buffer in self.buffers if buffer.access != "scratch")
+
+    @property
+    def scratch(self) -> tuple[BufferSpec, ...]:
+        """The buffers that the kernel uses for itself."""
+        return tuple(buffer for buffer in self.buffers if buffer.access == "scratch")
+
+    def for_arch(self, arch: str) -> Kernel:
+        """Return the file that is compiled for an NVRTC target: NAME.ARCH.cu if there is one for it, else this one."""
+        return next((version for version in self.versions if version.archs([arch])), self)
+
+    def config(self, variant: Variant | None) -> str:
+        """Return what column `config` says: the variant, behind the architecture if the file is for that one alone."""
+        return "-".join(part for part in (self.arch if self.is_version else "", variant.name if variant else "") if part)
 
     @property
     def is_name_expression(self) -> bool:
@@ -122,7 +143,7 @@ class Kernel:
                 known = ", ".join(sorted(values)) or "none"
                 raise PlanError(f"kernel {self.name} has no parameter {name!r}{did_you_mean(name, values)}; it has {known}")
             values[name] = self._checked(name, value)
-        if overrides and (problem := self.trial_problem(values)):
+        if overrides and (problem := self.unmet(values) or self.trial_problem(values)):
             raise PlanError(f"kernel {self.name} with {_pairs(overrides.items())}: {problem}")
         return tuple(sorted(values.items()))
 
@@ -182,9 +203,23 @@ class Kernel:
             family=self.family,
             dtype=self.dtype,
             summary=self.summary,
-            digest=self.digest,
+            digest=digest_of(self.digest, *(version.digest for version in self.versions)) if self.versions else self.digest,
             reports=self.report is not None,
         )
+
+    def unmet(self, params: Mapping[str, ParamValue]) -> str:
+        """Return which condition of `require` these parameters do not meet, an empty string if they meet all."""
+        env = {**{name: value for name, value in params.items() if not isinstance(value, str)}, **dict(integers(self.defines))}
+        for expr in self.require:
+            try:
+                value = expr.value(env)
+            except ExprError as error:
+                return str(error)
+            if value != 0:
+                if multiple := re.fullmatch(r"(\w+) *% *(\d+)", expr.text):
+                    return f"{multiple[1]} must be a multiple of {multiple[2]}, and {env.get(multiple[1])} is not"
+                return f"{expr.text} must be 0, and it is {value}"
+        return ""
 
     def trial_problem(self, params: Mapping[str, ParamValue]) -> str:
         """Return what is wrong with launch shape, buffers or work under `params`, an empty string if nothing is."""
@@ -203,6 +238,12 @@ class Kernel:
                 value = expr.value(env)
                 if not low <= value <= high:
                     return f"{expr.place} {expr.text!r} is {value}, outside {low} to {high}"
+            grid, cluster = self.launch.grid[0], self.launch.cluster.value(env)
+            if grid.value(env) % cluster:
+                return f"{grid.place} {grid.text!r} is {grid.value(env)}, not a multiple of the cluster of {cluster}"
+            for buffer in self.buffers:
+                if problem := buffer.map_problem(env):
+                    return problem
         except ExprError as error:
             return str(error)
         return ""
@@ -210,12 +251,13 @@ class Kernel:
     def _ranges(self) -> Iterator[tuple[Expr, int, int]]:
         """Yield every expression with the range of its value."""
         yield self.launch.block, 1, MAX_BLOCK
+        yield self.launch.cluster, 1, MAX_CLUSTER
         for expr, high in zip(self.launch.grid, MAX_GRID, strict=False):
             yield expr, 1, high
         if self.launch.smem is not None:
             yield self.launch.smem, 0, MAX_SMEM
         for buffer in self.buffers:
-            yield buffer.count, 1, LIMIT // DTYPE_BYTES[buffer.dtype]
+            yield from buffer.ranges()
         for work in (self.flops, self.bytes):
             if work is not None:
                 yield work, 0, LIMIT
@@ -254,6 +296,14 @@ def variant_name(defines: Sequence[tuple[str, int]]) -> str:
     return "_".join(f"{macro}{value}" for macro, value in defines)
 
 
+def digest_of(*texts: str) -> str:
+    """Return 16 hexadecimal digits that stand for these texts, in their order."""
+    whole = hashlib.sha256()
+    for text in texts:
+        whole.update(len(text.encode()).to_bytes(8, "big") + text.encode())
+    return whole.hexdigest()[:16]
+
+
 def integers(defines: Iterable[tuple[str, str]]) -> list[tuple[str, int]]:
     """Return those macros of a file that expressions may use, being integers."""
     return [(name, int(text)) for name, text in defines if re.fullmatch(r"-?\d{1,18}", text, re.ASCII)]
@@ -264,15 +314,12 @@ def _pairs(items: Iterable[tuple[str, ParamValue]]) -> str:
 
 
 __all__ = [
-    "ACCESS_KINDS",
     "BUILT_IN_NAMES",
-    "DTYPE_BYTES",
-    "FILL_KINDS",
-    "BufferSpec",
     "Kernel",
     "Launch",
     "Report",
     "Variant",
+    "digest_of",
     "integers",
     "split_arch",
     "variant_name",

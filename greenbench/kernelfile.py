@@ -2,52 +2,48 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from greenbench.bufferspec import DTYPE_BYTES, BufferSpec
 from greenbench.errors import KernelFileError
-from greenbench.expr import FUNCTIONS, LIMIT, Expr, Number, did_you_mean
+from greenbench.expr import LIMIT, Expr, Number, did_you_mean
 from greenbench.frontmatter import Section, extract
 from greenbench.kernel import (
-    ACCESS_KINDS,
     BUILT_IN_NAMES,
-    DTYPE_BYTES,
-    FILL_KINDS,
-    BufferSpec,
     Kernel,
     Launch,
     Report,
     Variant,
+    digest_of,
     integers,
     split_arch,
     variant_name,
 )
-from greenbench.schema import Family
+from greenbench.operands import read_buffers
+from greenbench.schema import Family, HostAction
 from greenbench.source import Definition, Kind, definitions, global_names, includes, own_headers, read_source, strip_comments
 
 FAMILIES = tuple(family.value for family in Family)
-YARDSTICKS = ("cublas",)
+HOST_ACTIONS = tuple(action.value for action in HostAction)
+# What may stand beside a kernel, and how it is written.
+YARDSTICKS = {"cublas": "cuBLAS", "torch": "torch"}
 DTYPES = (*DTYPE_BYTES, "tf32")
-MAX_CLUSTER = 16
 
 TOP_KEYS = (
     *("family", "summary", "entry", "args", "verify", "min_cc", "arch", "dtype", "buffers", "yardstick"),
-    *("internal", "include", "defines", "local_ok", "params", "let", "launch", "variant", "work", "report"),
+    *("internal", "include", "defines", "local_ok", "params", "let", "launch", "variant", "work", "report", "require", "host"),
 )
-LAUNCH_KEYS = ("block", "grid", "cluster", "smem", "cooperative")
-BUFFER_KEYS = ("name", "dtype", "count", "fill", "access")
+LAUNCH_KEYS = ("block", "grid", "cluster", "smem", "cooperative", "pdl")
 
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def read_kernel(path: Path, prelude: str) -> Kernel:
     """Read and check one kernel file; `prelude` is the text that is put in front of it when it is compiled."""
-    if not _FILE_NAME.fullmatch(path.stem):
-        raise KernelFileError(f"{path}: a kernel is called like its file, and a name holds letters, digits, _ and - only")
+    name, named_arch = _named(path)
     source = read_source(path)
     top = Section(matter := extract(path.name, source), matter.table, (), TOP_KEYS)
     code = strip_comments(source)
@@ -59,48 +55,60 @@ def read_kernel(path: Path, prelude: str) -> Kernel:
     names = {*BUILT_IN_NAMES, *dict(params), *dict(integers(defines)), *dict((macros or [()])[0])}
     let = _let(top, names)
     names |= dict(let).keys()
-    buffers = _buffers(top, names)
+    buffers = read_buffers(top, names)
     kernel = Kernel(
-        name=path.stem,
+        name=name,
         path=path,
         source=source,
         prelude=prelude,
-        digest=_digest(prelude, source, *own),
+        digest=digest_of(prelude, source, *own),
         family=Family(_required_choice(top, "family", FAMILIES)),
         summary=_required(top, "summary", "say in one line what the kernel measures"),
         entry=_required(top, "entry", 'name the extern "C" __global__ function'),
         args=top.texts("args"),
         verify=_verify(top),
         min_cc=_min_cc(top),
-        arch=_arch(top),
+        arch=_arch(top, named_arch),
         dtype=top.choice("dtype", DTYPES, buffers[0].dtype if buffers else ""),
         buffers=buffers,
         params=params,
         let=let,
-        launch=_launch(top, names),
+        launch=_launch(top, names, maps=any(buffer.tensor_map for buffer in buffers)),
         variants=_variants(top, macros, names),
         flops=top.section("work", ("flops", "bytes")).expr("flops", names, reals=True),
         bytes=top.section("work", ("flops", "bytes")).expr("bytes", names, reals=True),
-        report=_report(top, buffers, names),
+        report=_report(top, buffers, params, names),
         yardstick=top.choice("yardstick", YARDSTICKS),
         internal=top.flag("internal"),
         include=include,
         headers=tuple(header for header, _ in includes(code)),
         defines=defines,
         local_ok=top.flag("local_ok"),
+        host=top.choice("host", HOST_ACTIONS),
+        require=_require(top, {*dict(params), *dict(integers(defines))}),
     )
     _check_args(top, kernel)
     _check_signature(top, kernel, code)
+    if problem := kernel.unmet(dict(params)):
+        raise top.error("require", f"the file's own params are refused: {problem}")
     if problem := kernel.trial_problem(dict(params)):
         raise KernelFileError(problem)
     return kernel
 
 
-def _digest(*texts: str) -> str:
-    whole = hashlib.sha256()
-    for text in texts:
-        whole.update(len(text.encode()).to_bytes(8, "big") + text.encode())
-    return whole.hexdigest()[:16]
+def _named(path: Path) -> tuple[str, str]:
+    """Return the kernel's name, and the architecture that NAME.ARCH.cu is for."""
+    name, _, arch = path.stem.partition(".")
+    try:
+        specific = not arch or bool(split_arch(arch)[2])
+    except ValueError:
+        specific = False
+    if not _FILE_NAME.fullmatch(name) or not specific:
+        raise KernelFileError(
+            f"{path}: a kernel is called like its file, and a name holds letters, digits, _ and - only; "
+            "its version for one architecture is NAME.ARCH.cu, like gemm.sm_90a.cu"
+        )
+    return name, arch
 
 
 def _required(top: Section, key: str, advice: str) -> str:
@@ -116,21 +124,11 @@ def _required_choice(top: Section, key: str, allowed: Collection[str]) -> str:
     return top.choice(key, allowed)
 
 
-def _check_name(section: Section, key: str, name: str, taken: Collection[str] = ()) -> str:
-    """Return a name that expressions may use."""
-    if not _NAME.fullmatch(name) or name in FUNCTIONS or name in BUILT_IN_NAMES:
-        reserved = ", ".join((*BUILT_IN_NAMES, *FUNCTIONS))
-        raise section.error(key, f"{name!r} cannot be a name; use letters, digits and _, but not {reserved}")
-    if name in taken:
-        raise section.error(key, f"the name {name!r} is used twice")
-    return name
-
-
 def _params(top: Section) -> tuple[tuple[str, Number], ...]:
     section = top.section("params", None)
     params: list[tuple[str, Number]] = []
     for name in section:
-        _check_name(section, name, name)
+        section.new_name(name, name)
         value = section.raw(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > LIMIT:
             raise section.error(name, f"params.{name} is {value!r}; it must be an integer of 64 bits or a real number")
@@ -143,7 +141,7 @@ def _defines(top: Section, params: Collection[str]) -> tuple[tuple[str, str], ..
     defines = []
     for name in section:
         value = section.raw(name)
-        _check_name(section, name, name, params)
+        section.new_name(name, name, params)
         if isinstance(value, bool) or not isinstance(value, (int, str)):
             raise section.error(name, f"defines.{name} is {value!r}; it must be an integer or a text")
         defines.append((name, str(value)))
@@ -155,29 +153,13 @@ def _let(top: Section, names: Collection[str]) -> tuple[tuple[str, Expr], ...]:
     known = set(names)
     let: list[tuple[str, Expr]] = []
     for name in section:
-        _check_name(section, name, name, known)
+        section.new_name(name, name, known)
         let.append((name, section.parse(name, section.raw(name), known)))
         known.add(name)
     return tuple(let)
 
 
-def _buffers(top: Section, names: Collection[str]) -> tuple[BufferSpec, ...]:
-    buffers: list[BufferSpec] = []
-    for section in top.sections("buffers", BUFFER_KEYS):
-        section.need("name", "every buffer has a name")
-        section.need("dtype", f"allowed are {', '.join(DTYPE_BYTES)}")
-        section.need("fill", f"allowed are {', '.join(FILL_KINDS)}")
-        section.need("count", 'give the number of elements, e.g. count = "n"')
-        name = _check_name(section, "name", section.text("name"), {*names, *(buffer.name for buffer in buffers)})
-        fill = section.choice("fill", FILL_KINDS)
-        count = section.expr("count", names)
-        if count is not None:
-            access = section.choice("access", ACCESS_KINDS, "out" if fill == "poison" else "in")
-            buffers.append(BufferSpec(name, section.choice("dtype", tuple(DTYPE_BYTES)), count, fill, access))
-    return tuple(buffers)
-
-
-def _launch(top: Section, names: Collection[str]) -> Launch:
+def _launch(top: Section, names: Collection[str], *, maps: bool) -> Launch:
     top.need("launch", 'add [launch] with block = 256 and grid = "ceil_div(n, 256)"')
     section = top.section("launch", LAUNCH_KEYS)
     section.need("block", "give the threads per CTA, e.g. block = 256")
@@ -186,12 +168,15 @@ def _launch(top: Section, names: Collection[str]) -> Launch:
     sizes = grid if isinstance(grid, list) else [grid]
     if not 1 <= len(sizes) <= 3 or block is None:
         raise section.error("grid", f"launch.grid has {len(sizes)} dimensions; give one to three")
+    if maps and section.flag("cooperative"):
+        raise section.error("cooperative", "a kernel with tensor maps cannot be cooperative yet; leave out one of the two")
     return Launch(
         block=block,
         grid=tuple(section.parse("grid", size, names) for size in sizes),
-        cluster=section.integer("cluster", 1, 1, MAX_CLUSTER),
+        cluster=section.parse("cluster", section.raw("cluster") if "cluster" in section else 1, names),
         smem=section.expr("smem", names),
         cooperative=section.flag("cooperative"),
+        pdl=section.flag("pdl"),
     )
 
 
@@ -204,7 +189,7 @@ def _variant_macros(top: Section, taken: Collection[str]) -> list[tuple[tuple[st
         macros: list[tuple[str, int]] = []
         for macro in table:
             value = table.raw(macro)
-            _check_name(table, macro, macro, taken)
+            table.new_name(macro, macro, taken)
             if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LIMIT:
                 raise table.error(macro, f"{table.name(macro)} is {value!r}; it must be an integer")
             macros.append((macro, value))
@@ -226,13 +211,20 @@ def _variants(top: Section, defines: Sequence[tuple[tuple[str, int], ...]], name
     return tuple(variants)
 
 
-def _report(top: Section, buffers: Sequence[BufferSpec], names: Collection[str]) -> Report | None:
+def _report(
+    top: Section, buffers: Sequence[BufferSpec], params: Sequence[tuple[str, Number]], names: Collection[str]
+) -> Report | None:
     if "report" not in top:
         return None
-    section = top.section("report", ("buffer", "per"))
-    buffer = _required_choice(section, "buffer", [each.name for each in buffers])
+    section = top.section("report", ("buffer", "per", "fact"))
+    buffer = _required_choice(section, "buffer", [each.name for each in buffers if each.access != "scratch"])
     section.need("per", 'name the number of operations that the cycles are for, e.g. per = "hops"')
-    return Report(buffer, section.choice("per", sorted(names)))
+    report = Report(buffer, section.choice("per", sorted(names)), section.text("fact"))
+    try:
+        report.fact_for(dict(params))
+    except (LookupError, ValueError, AttributeError) as error:
+        raise section.error("fact", f"report.fact is {report.fact!r}; braces hold names of [params] ({error})") from None
+    return report
 
 
 def _verify(top: Section) -> str:
@@ -258,7 +250,9 @@ def _min_cc(top: Section) -> tuple[int, int] | None:
     raise top.error("min_cc", f"min_cc is {value!r}; it must be a compute capability like [8, 0]")
 
 
-def _arch(top: Section) -> str | None:
+def _arch(top: Section, named: str) -> str | None:
+    if named and top.text("arch") != named:
+        raise top.error("arch", f'arch is {top.text("arch")!r}, but the file is called after {named}; write arch = "{named}"')
     if "arch" not in top:
         return None
     arch = top.text("arch")
@@ -271,6 +265,11 @@ def _arch(top: Section) -> str | None:
     if "min_cc" in top:
         raise top.error("arch", "arch and min_cc exclude each other; arch already names the compute capability")
     return arch
+
+
+def _require(top: Section, names: Collection[str]) -> tuple[Expr, ...]:
+    """Return the conditions on params: expressions that must be 0, such as n % 8."""
+    return tuple(top.parse("require", text, names) for text in top.texts("require"))
 
 
 def _check_args(top: Section, kernel: Kernel) -> None:
@@ -313,9 +312,14 @@ def _mismatch(kernel: Kernel, definition: Definition) -> str:
         s = "" if len(parameters) == 1 else "s"
         return f"args names {len(kernel.args)}, but `{kernel.entry}` takes {len(parameters)} parameter{s} ({listed})"
     values = dict(kernel.params)
+    maps = [buffer.name for buffer in kernel.buffers if buffer.tensor_map is not None]
     for number, (name, parameter) in enumerate(zip(kernel.args, parameters, strict=True), 1):
         where = f"`{kernel.entry}` takes `{parameter.text}` there"
-        if name not in values:
+        if name in maps:
+            allowed, said = (Kind.TENSOR_MAP,), f"argument {number}, {name!r}, is a tensor map"
+            if parameter.kind is Kind.TENSOR_MAP and "__grid_constant__" not in parameter.text:
+                return f"{said}; it must be a `const __grid_constant__ CUtensorMap`, but {where}"
+        elif name not in values:
             allowed, said = (Kind.POINTER,), f"argument {number}, {name!r}, is a buffer"
         elif isinstance(values[name], float):
             allowed, said = (Kind.REAL,), f"argument {number}, {name!r}, is a real number"

@@ -12,6 +12,7 @@ from greenbench.catalog import Kernel, sweeps_dir
 from greenbench.choices import (
     MAX_CONNECTIONS,
     MAX_LIMIT,
+    parse_granularity,
     parse_integer,
     parse_integers,
     parse_seconds,
@@ -213,7 +214,7 @@ def _checked(plan: Plan, at: Callable[[str], str]) -> Plan:
 _READERS: dict[str, Callable[[object, str], object]] = {
     "summary": read_text,
     "sms": read_sms,
-    "granularity": lambda value, place: parse_integer(value, place, 1, 1024),
+    "granularity": parse_granularity,
     "workqueue": parse_workqueue,
     "concurrency_limit": lambda value, place: parse_integers(value, place, 1, MAX_LIMIT),
     "connections": lambda value, place: parse_integers(value, place, 1, MAX_CONNECTIONS),
@@ -236,7 +237,8 @@ def expand(plan: Plan, device: DeviceFacts, kernels: Mapping[str, Kernel]) -> li
         partitions = (choice.sms or plan.sms).partitions(device, plan.workqueue, plan.concurrency_limit, plan.granularity)
         names = [kernel.name, *([f"{kernel.name}.{kernel.yardstick}"] if kernel.yardstick and plan.yardsticks else [])]
         for values in choice.combinations():
-            params = kernel.merged(values)
+            # What the file for this architecture requires is known only now.
+            params = kernel.for_arch(device.arch).merged(values)
             for name in names:
                 points.update(dict.fromkeys(_points(plan, name, params, partitions)))
     return list(points)

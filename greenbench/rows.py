@@ -228,8 +228,13 @@ def _with_speedup(rows: Sequence[Row]) -> list[Row]:
 
 
 def _scales(row: Row) -> bool:
-    """True for a point of a curve over SMs; the primary context is a baseline beside the curve."""
-    return row.status == Status.OK and bool(row.sms_granted and row.time_us) and row.sms_requested != SmsMode.PRIMARY
+    """True for a point of a curve over SMs; the primary context is a baseline beside it, and the host has no SMs."""
+    return (
+        row.timing != Timing.HOST
+        and row.status == Status.OK
+        and bool(row.sms_granted and row.time_us)
+        and row.sms_requested != SmsMode.PRIMARY
+    )
 
 
 def _curve(row: Row) -> tuple[object, ...]:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from greenbench.row import SCHEMA_VERSION as SCHEMA_VERSION, Row as Row
 from greenbench.words import (
+    Api as Api,
     Backend as Backend,
     BlockKind as BlockKind,
     BlockStatus as BlockStatus,
     Family as Family,
     Flag as Flag,
+    HostAction as HostAction,
     Placement as Placement,
     Scope as Scope,
     SmsMode as SmsMode,
@@ -24,6 +26,8 @@ from greenbench.words import (
 )
 
 ParamValue = int | float | str
+# The one granularity beside a device's own: units of 2 SMs, without co-scheduling.
+FINE_UNIT = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     POINTER = "pointer"
     INTEGER = "integer"
     REAL = "real"
+    TENSOR_MAP = "tensor map"
     UNKNOWN = "unknown"
 
 
@@ -153,6 +154,8 @@ def _parameter(text: str) -> Parameter:
     types = {word for word in words if word != name and word not in _QUALIFIERS}
     if "*" in text or "[" in text:
         kind = Kind.POINTER
+    elif types == {"CUtensorMap"}:
+        kind = Kind.TENSOR_MAP
     elif types and types <= _INTEGERS:
         kind = Kind.INTEGER
     elif types in ({"float"}, {"double"}):

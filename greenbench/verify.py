@@ -24,7 +24,9 @@ from greenbench.fills import (
     to_bf16,
     write_value_bits,
 )
+from greenbench.probed import PROBES, on_host
 from greenbench.schema import ParamValue
+from greenbench.streamed import STREAMS
 
 Outcome = tuple[float, float, str]
 
@@ -223,7 +225,7 @@ def _values(xp: Any, stored: Array) -> Array:
 def _chase(case: Case) -> Outcome:
     """From position 0, `hops` steps along the cycle end where the kernel says; its cycles are at least one per hop."""
     hops = case.integer("hops")
-    wanted = case.once("chase", lambda: _walk(_on_host(case.xp, case.buffer("nodes")[::_LINE_WORDS]), hops))
+    wanted = case.once("chase", lambda: _walk(on_host(case.xp, case.buffer("nodes")[::_LINE_WORDS]), hops))
     got = int(case.buffer("state")[0])
     if got != wanted:
         return 1.0, 0.0, f"{hops} hops from offset 0 ended at offset {got} instead of {wanted}"
@@ -238,10 +240,6 @@ def _walk(following: np.ndarray[Any, Any], hops: int) -> int:
     for _ in range(hops % following.size):
         at = int(following[at // (8 * _LINE_WORDS)])
     return at
-
-
-def _on_host(xp: Any, array: Array) -> np.ndarray[Any, Any]:
-    return np.asarray(xp.asnumpy(array) if hasattr(xp, "asnumpy") else array)
 
 
 def _spin(case: Case) -> Outcome:
@@ -260,6 +258,8 @@ REFERENCES: dict[str, Callable[[Case], Outcome]] = {
     "gemm": _gemm,
     "chase": _chase,
     "spin": _spin,
+    **STREAMS,
+    **PROBES,
 }
 
 __all__ = ["FILLS", "REFERENCES", "Case", "check", "fill", "from_bf16", "storage_dtype", "to_bf16"]

@@ -38,7 +38,7 @@ class Scope(StrEnum):
 
 
 class Timing(StrEnum):
-    """Ways to take a sample; `auto` is resolved when the point is prepared, `cold` by the flush."""
+    """Ways to take a sample; `auto` is resolved when the point is prepared, `cold` by the flush; `host` is of host probes."""
 
     AUTO = "auto"
     STEADY = "steady"
@@ -46,6 +46,24 @@ class Timing(StrEnum):
     COLD_DIRTY = "cold-dirty"
     HOT = "hot"
     GRAPH = "graph"
+    HOST = "host"
+
+
+class HostAction(StrEnum):
+    """What the host does and times instead of a launch: key `host` of a kernel file."""
+
+    EVENT_RECORD = "event_record"
+    CONTEXT_CREATE = "context_create"
+    CONTEXT_DESTROY = "context_destroy"
+    STREAM_CREATE = "stream_create"
+
+
+class Api(StrEnum):
+    """Who makes contexts, streams and events for a host probe; parameter `api` counts them from 0."""
+
+    CORE = "core"
+    DRIVER = "driver"
+    RUNTIME = "runtime"
 
 
 class Status(StrEnum):

@@ -51,7 +51,7 @@ class FakeDriver:
 
     def number(self) -> int:
         """Return a fresh number: a split, a context or a handle."""
-        return next(self._numbers)
+        return int(next(self._numbers))
 
     def check(self, call: str) -> None:
         """Raise what was prepared for this call."""

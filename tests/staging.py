@@ -32,7 +32,8 @@ def sized(sms: int, **more: Any) -> Partition:
 
 def at(sms: int | Partition, kernel: str = "copy", timing: Timing = Timing.STEADY, **params: Any) -> Point:
     """A point of a library kernel; memory kernels are small."""
-    known = {"copy": {"n": SMALL}, "triad": {"n": SMALL, "s": 3.0}}.get(kernel, {})
+    defaults: dict[str, dict[str, Any]] = {"copy": {"n": SMALL}, "triad": {"n": SMALL, "s": 3.0}}
+    known = defaults.get(kernel, {})
     partition = sms if isinstance(sms, Partition) else sized(sms)
     return Point(kernel, tuple(sorted({**known, **params}.items())), partition, timing)
 

@@ -21,8 +21,8 @@ PACKAGE = ROOT / "greenbench"
 # Imports point down or sideways, never up. A new module is given its floor here.
 LAYERS = {
     0: "__init__ errors words row schema facts",
-    1: "stats bounds expr fills verify queueing",
-    2: "source frontmatter kernel kernelfile catalog storage tables records journal runfiles timeline",
+    1: "stats bounds expr fills verify probed streamed queueing",
+    2: "source frontmatter bufferspec kernel operands kernelfile catalog storage tables records journal runfiles timeline",
     3: "choices sms picks plan figures rows knee plots",
     4: "gpu",
     5: "measure",

@@ -59,7 +59,7 @@ def test_a_kernel_holds_what_its_file_says() -> None:
     ]
     assert kernel.params == (("n", 1048576), ("s", 3.0))
     assert (kernel.launch.block.text, [g.text for g in kernel.launch.grid]) == ("256", ["ceil_div(n, 256)"])
-    assert (kernel.launch.cluster, kernel.launch.smem, kernel.launch.cooperative) == (1, None, False)
+    assert (kernel.launch.cluster.text, kernel.launch.smem, kernel.launch.cooperative) == ("1", None, False)
     assert (kernel.variants, kernel.report, kernel.yardstick, kernel.internal, kernel.local_ok) == ((), None, "", False, False)
     env = kernel.environment(kernel.params, sms=8)
     assert (kernel.flops and kernel.flops.value(env), kernel.bytes and kernel.bytes.value(env)) == (2 * 1048576, 12 * 1048576)
@@ -272,8 +272,8 @@ def test_files_that_are_not_there_or_too_large(tmp_path: Path) -> None:
         ('"b", dtype = "float32", count = "n"', '"b", dtype = "float32"', "9: buffers[1].count is missing"),
         ('"b", dtype = "float32", count = "n"', '"b", dtype = "float32", count = 0', "9: buffers[1].count '0' is 0, outside 1"),
         ('fill = "poison"', 'fill = "nan"', "8: buffers[0].fill is 'nan'; allowed are poison, zero, index"),
-        ('fill = "poison"', 'fill = "poison", access = "rw"', "8: buffers[0].access is 'rw'; allowed are in, out, state"),
-        ('fill = "poison"', 'fill = "poison", shape = 3', "8: buffers[0].shape is not a key here; allowed are name, dtype"),
+        ('fill = "poison"', 'fill = "poison", access = "rw"', "8: buffers[0].access is 'rw'; allowed are in, out, state, scra"),
+        ('fill = "poison"', 'fill = "poison", size = 3', "8: buffers[0].size is not a key here; allowed are name, dtype"),
         # params
         ("s = 3.0", 's = "3"', "14: params.s is '3'; it must be an integer of 64 bits or a real number"),
         ("s = 3.0", "s = nan", "14: params.s is nan"),
@@ -292,7 +292,8 @@ def test_files_that_are_not_there_or_too_large(tmp_path: Path) -> None:
         ('"ceil_div(n, 256)"', "[]", "17: launch.grid has 0 dimensions; give one to three"),
         ('"ceil_div(n, 256)"', '[1, "n"]', "17: launch.grid 'n' is 1048576, outside 1 to 65535"),
         ('"ceil_div(n, 256)"', "8.0", "17: launch.grid is 8.0; it must be an integer or integer arithmetic in quotes"),
-        ("block = 256", "block = 256\ncluster = 17", "17: launch.cluster is 17; it must be an integer from 1 to 16"),
+        ("block = 256", "block = 256\ncluster = 17", "17: launch.cluster '17' is 17, outside 1 to 16"),
+        ("block = 256", "block = 256\ncluster = 3", "18: launch.grid 'ceil_div(n, 256)' is 4096, not a multiple of the cluster"),
         ("block = 256", "block = 256\nsmem = 999999", "17: launch.smem '999999' is 999999, outside 0 to 232448"),
         ("block = 256", "block = 256\nclusters = 2", "17: launch.clusters is not a key here (did you mean cluster?)"),
         ('flops = "2 * n"', 'flops = "n - 2 * n"', "20: work.flops 'n - 2 * n' is -1048576, outside 0 to"),

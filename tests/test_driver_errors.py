@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from itertools import cycle
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,6 +155,25 @@ def test_errors_of_cuda_core_are_outcomes_and_bugs_are_not() -> None:
         raise cuda_error(CUresult.CUDA_ERROR_LAUNCH_FAILED)
     with pytest.raises(TypeError), driver.translated("running"):
         raise TypeError("ours")
+
+
+def test_a_launch_tells_of_the_fault_of_an_earlier_one() -> None:
+    """While a block is queued, launch and event answer with the sticky error of a kernel before: it is told as one, by name."""
+    from greenbench.gpu.lane import CudaLane
+    from greenbench.gpu.work import KernelWork
+
+    def lost(*_: object) -> None:
+        raise cuda_error(CUresult.CUDA_ERROR_ILLEGAL_ADDRESS)
+
+    work: Any = object.__new__(KernelWork)
+    work._core, work._shape, work._loaded = SimpleNamespace(launch=lost), SimpleNamespace(config=None), None
+    work._kernel, work._host, work._next = SimpleNamespace(name="wild"), SimpleNamespace(stream=None), cycle([()])
+    with pytest.raises(StickyError, match="^launching wild: CUDA_ERROR_ILLEGAL_ADDRESS"):
+        work.launch()
+    lane: Any = object.__new__(CudaLane)
+    lane.stream, lane._events, lane._used = SimpleNamespace(record=lost), [None], 0
+    with pytest.raises(StickyError, match="^recording an event: CUDA_ERROR_ILLEGAL_ADDRESS"):
+        lane.mark()
 
 
 # -- opening a device ------------------------------------------------------------------------------------------------------

@@ -436,11 +436,17 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_lanes_end_in_order_whatever_happens(gpu: Any) -> None:
     """Leaving the lanes, by an exception too, waits for every stream before it destroys its events, stream and context."""
     log = gpu.core_device.driver.log
-    with pytest.raises(KeyboardInterrupt), gpu.lanes([asked(8), Partition(SmsMode.PRIMARY), asked(12)]) as lanes:
-        assert [lane.grant.sms for lane in lanes if not isinstance(lane, Refusal)] == [8, 132, 16]
-        numbers = [e.split()[2] for e in log if e.startswith("make context")]
-        log.clear()
-        raise KeyboardInterrupt
+    numbers: list[str] = []
+
+    def interrupted() -> None:
+        with gpu.lanes([asked(8), Partition(SmsMode.PRIMARY), asked(12)]) as lanes:
+            assert [lane.grant.sms for lane in lanes if not isinstance(lane, Refusal)] == [8, 132, 16]
+            numbers.extend(e.split()[2] for e in log if e.startswith("make context"))
+            log.clear()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     first, second = numbers
     assert log == [
         *(f"sync stream of {second}", "close event", f"close stream of {second}", f"close context {second}"),

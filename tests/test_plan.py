@@ -56,7 +56,7 @@ def plan_file(tmp_path: Path) -> Path:
 summary = "of the tests"
 kernels = ["copy", { name = "triad", params = { n = [256, 512] }, sms = [8, "full"] }]
 sms = "8,16"
-granularity = 8
+granularity = 2
 workqueue = ["driver_default", "balanced"]
 concurrency_limit = 4
 connections = [1, 8]
@@ -86,7 +86,7 @@ def cells(points: list[Point]) -> list[tuple[str, str, str]]:
 def test_every_key_of_a_file_arrives(plan_file: Path, kernels: dict[str, Kernel]) -> None:
     """A plan file's keys become the plan, its points have them, and run.json can hold it."""
     plan = load_plan(plan_file, {}, kernels)
-    assert (plan.name, plan.summary, plan.sms.text, plan.granularity) == ("mine", "of the tests", "8,16", 8)
+    assert (plan.name, plan.summary, plan.sms.text, plan.granularity) == ("mine", "of the tests", "8,16", 2)
     assert plan.workqueue == (Scope.DRIVER_DEFAULT, Scope.GREEN_CTX_BALANCED)
     assert (plan.concurrency_limit, plan.connections, plan.seed, plan.time_limit_s) == ((4,), (1, 8), 5, 2.5)
     assert (plan.rounds, plan.max_rounds, plan.yardsticks) == (7, 9, False)
@@ -208,6 +208,7 @@ def test_set_reaches_the_kernels_that_have_it(kernels: dict[str, Kernel]) -> Non
         ({"timing": "cold", "flush": "wet"}, "--flush: 'wet' is no flush; give clean or dirty"),
         ({"time_limit_s": "soon"}, "--time-limit: 'soon' is no time in seconds"),
         ({"granularity": "x"}, "--granularity: 'x' is no integer"),
+        ({"granularity": "3"}, "--granularity: 3 is no unit that drivers split by; give 2"),
         ({"colour": 1}, "--colour is no key of a plan"),
         ({"set": ["n"]}, "--set: 'n' sets nothing; write NAME=VALUE"),
         ({"set": ["n=1,"]}, "--set n=1,: '1,' has a blank item"),

@@ -333,7 +333,7 @@ def test_the_knee_is_marked_only_where_full_was_measured() -> None:
 
 
 def test_the_bound_is_that_of_the_rows() -> None:
-    """At 8 SMs the links bind (1283 GB/s read), on the full device the HBM bus (4814 GB/s), which is written at the line's end."""
+    """At 8 SMs the links bind (1283 GB/s read), on the full device the HBM bus (4814 GB/s), written at the end."""
     figure = drawn([memory_row("triad", s, str(s)) for s in (8, 64)] + [memory_row("triad", 132, "full")])["scaling_triad"]
     assert points(figure, "bound") == [
         (8, pytest.approx(1283.0, rel=1e-3)),

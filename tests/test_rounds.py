@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, strategies as st
@@ -39,7 +40,7 @@ def test_a_round_visits_every_point_once_key_by_key(points: list[Point], seed: i
     assert sorted(map(repr, order)) == sorted(map(repr, points))
     assert order == permutation(points, seed, round_)
     keys = [each.connections for each in order]
-    changes = sum(a != b for a, b in zip(keys, keys[1:], strict=False))
+    changes = sum(a != b for a, b in pairwise(keys))
     assert changes == max(len(set(keys)) - 1, 0)
 
 

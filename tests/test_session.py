@@ -140,7 +140,7 @@ def test_preparing_settles_timing_and_sizes(session: Any) -> None:
     assert [made.prepare(point).timing for point in (short, long, chase)] == [Timing.GRAPH, Timing.STEADY, Timing.HOT]
     prepared = made.prepare(long)
     assert (prepared.launches_per_sample, prepared.working_set_bytes) == (1, 2 * 4 << 28)
-    assert prepared.source_digest == library()["copy"].digest
+    assert prepared.source_digest == library()["copy"].for_arch("sm_90a").digest
     assert prepared.bytes == 8 << 28
     assert prepared.launch_us == pytest.approx(prepared.block_s / prepared.samples_per_block * 1e6, rel=0.2)
 
@@ -212,10 +212,21 @@ def test_a_yardstick_is_prepared_beside_its_kernel(session: Any) -> None:
         made.prepare(at(8, "copy.cublas"))
 
 
+def test_a_yardstick_is_the_one_that_the_file_names(session: Any) -> None:
+    """`rmsnorm.torch` stands beside rmsnorm, cuBLAS does not, and torch does not stand beside a GEMM."""
+    params = dict(library()["rmsnorm"].params)
+    made = ready(session(), at(8, "rmsnorm.torch", Timing.AUTO, **params))
+    assert made.prepare(at(8, "rmsnorm.torch", Timing.AUTO, **params)).timing is Timing.STEADY
+    for wrong in ("rmsnorm.cublas", "gemm_bf16.torch"):
+        with pytest.raises(UnsupportedError, match=f"{wrong.partition('.')[0]} names no yardstick '{wrong.partition('.')[2]}'"):
+            made.prepare(at(8, wrong, Timing.AUTO, **dict(library()[wrong.partition(".")[0]].params)))
+
+
 def test_what_a_yardstick_is_called() -> None:
     """The suffix is a word of its own; a kernel whose name merely ends alike is no yardstick."""
-    assert base_kernel("gemm_bf16.cublas") == ("gemm_bf16", True)
-    assert base_kernel("my_cublas") == ("my_cublas", False)
+    assert base_kernel("gemm_bf16.cublas") == ("gemm_bf16", "cublas")
+    assert base_kernel("rmsnorm.torch") == ("rmsnorm", "torch")
+    assert base_kernel("my_cublas") == ("my_cublas", "")
     assert Family.GEMM.value == "gemm"
 
 
@@ -328,7 +339,12 @@ def test_energy_is_asked_for_only_over_two_seconds(session: Any, monkeypatch: py
     short, long = at(8), at(8, "spin", Timing.STEADY, **{**dict(spin.params), "ns": 500_000_000})
     made = ready(session(), short, long)
     real, asked = made.gpu.evidence, []
-    monkeypatch.setattr(made.gpu, "evidence", lambda *, energy: asked.append(energy) or real(energy=energy))
+
+    def evidence(*, energy: bool) -> Any:
+        asked.append(energy)
+        return real(energy=energy)
+
+    monkeypatch.setattr(made.gpu, "evidence", evidence)
     made.block(short, round_=1)
     made.block(long, round_=1)
     assert asked == [False, False, True, True]

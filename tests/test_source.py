@@ -40,7 +40,7 @@ def test_signatures_are_read_from_text() -> None:
     """Attributes, defaults, arrays, typedefs and templates in a parameter list do not mislead the reader."""
     (wide,) = definitions(SOURCES, "wide")
     assert [(parameter.name, parameter.kind) for parameter in wide.parameters] == [
-        ("map", Kind.UNKNOWN),
+        ("map", Kind.TENSOR_MAP),
         ("table", Kind.POINTER),
         ("count", Kind.UNKNOWN),
         ("m", Kind.INTEGER),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,9 @@ def test_lost_time_discards(counter: str) -> None:
 @pytest.mark.parametrize("which", ["before", "after"])
 def test_a_counter_known_on_one_side_only_says_nothing(counter: str, which: str) -> None:
     """A field that NVML answered once and not again is no difference."""
-    blind = replace(QUIET, **{counter: None})
-    high = replace(QUIET, **{counter: 10**12})
+    unknown: dict[str, Any] = {counter: None}
+    grown: dict[str, Any] = {counter: 10**12}
+    blind, high = replace(QUIET, **unknown), replace(QUIET, **grown)
     found = judge(blind, high, WINDOW_S) if which == "before" else judge(high, blind, WINDOW_S)
     assert (found.status, found.flags) == (BlockStatus.OK, ())
 

@@ -177,6 +177,18 @@ def test_every_error_of_the_tree_crosses_the_pipe() -> None:
     assert type(process._rebuilt(*_portable(CompileError("compile error: x", "log", "13.5")))) is FailedError
 
 
+def test_a_worker_imports_nothing_from_where_the_user_stands(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder `cuda` or a file `tomllib.py` in the current folder does not get in the way of the child."""
+    (tmp_path / "cuda").mkdir()
+    for name in ("cuda/__init__.py", "tomllib.py", "numpy.py"):
+        (tmp_path / name).write_text("raise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert worker("model:h200").device.sm_count == 132
+
+
 # -- the parent ------------------------------------------------------------------------------------------------------------
 
 PARENT = """
@@ -204,8 +216,8 @@ def test_a_killed_parent_leaves_no_child(how: signal.Signals, tmp_path: Path) ->
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, device], env=environment(), stdout=subprocess.PIPE, text=True, cwd=tmp_path
     )
+    assert parent.stdout is not None
     try:
-        assert parent.stdout is not None
         words = parent.stdout.readline().split()
         pids = [int(word) for word in words[:2]]
         assert words[2:] == []

@@ -33,8 +33,8 @@ class Job:
 
     @property
     def title(self) -> str:
-        """The kernel and its variant: `gemm BM128_BN256`."""
-        return f"{self.kernel.name} {self.variant.name}" if self.variant else self.kernel.name
+        """The kernel's file and its variant: `gemm.sm_90a BM128_BN256`."""
+        return f"{self.kernel.label} {self.variant.name}" if self.variant else self.kernel.label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def check_kernels(kernels: Sequence[Kernel], archs: Sequence[str], *, as_json: b
     with _pool() as pool:
         jobs = list(plan_jobs(kernels, archs, pool.submit(supported_archs).result(), everything=everything))
         if not jobs:
-            names = ", ".join(kernel.name for kernel in kernels)
+            names = ", ".join(kernel.label for kernel in kernels)
             raise UsageError(
                 f"--arch: none of {', '.join(archs)} is claimed by {names}; see 'runs on' in greenbench kernels NAME"
             )
@@ -141,10 +141,10 @@ def compile_job(job: Job) -> Outcome:
         done = compile_kernel(job.kernel, job.arch, job.variant)
     except CompileError as error:
         return Outcome(
-            kernel=job.kernel.name, variant=variant, arch=job.arch, nvrtc=error.nvrtc, error=str(error), warnings=warning
+            kernel=job.kernel.label, variant=variant, arch=job.arch, nvrtc=error.nvrtc, error=str(error), warnings=warning
         )
     return Outcome(
-        kernel=job.kernel.name,
+        kernel=job.kernel.label,
         variant=variant,
         arch=job.arch,
         registers=done.registers,

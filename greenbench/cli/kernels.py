@@ -14,7 +14,7 @@ from greenbench.cli.options import SectionedCommand, json_option, kernel_names, 
 from greenbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from greenbench.catalog import Kernel
+    from greenbench.catalog import BufferSpec, Kernel, TensorMap
 
 # One architecture of every generation whose tensor cores or memory path differ.
 CHECK_ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
@@ -56,7 +56,8 @@ def kernels_command(name: str | None, kernels_dir: tuple[Path, ...], check: bool
     if check:
         from greenbench.cli.compiling import check_kernels
 
-        check_kernels(list(kernels.values()), archs, as_json=json, everything=wanted == "all")
+        files = [file for kernel in kernels.values() for file in (kernel, *kernel.versions)]
+        check_kernels(files, archs, as_json=json, everything=wanted == "all")
     elif json:
         records = [as_record(kernel) for kernel in kernels.values()]
         click.echo(jsonlib.dumps(records[0] if name is not None else {"kernels": records}, indent=1, ensure_ascii=False))
@@ -115,16 +116,27 @@ def param_text(kernel: Kernel) -> str:
 
 def describe(kernel: Kernel) -> Iterator[str]:
     """Yield everything about one kernel, as lines for a person."""
-    yield click.style(kernel.name, bold=True) + f"  {kernel.summary}"
+    yield click.style(kernel.label, bold=True) + f"  {kernel.summary}"
     for title, text in _facts(kernel):
         if text:
             yield f"  {title:<11} {text}"
     for title, parts in (
-        ("buffers", [f"{b.name:<8} {b.dtype} x {b.count.text}, {b.access}, filled: {b.fill}" for b in kernel.buffers]),
+        ("buffers", [_buffer_text(buffer) for buffer in kernel.buffers]),
         ("variants", [v.name + (f"  cost {v.cost.text}" if v.cost else "") for v in kernel.variants]),
     ):
         for index, part in enumerate(parts):
             yield f"  {title if index == 0 else '':<11} {part}"
+    for version in kernel.versions:
+        yield ""
+        yield from describe(version)
+
+
+def _buffer_text(buffer: BufferSpec) -> str:
+    """Write one buffer: `a        bfloat16 x (m) * (k), in, filled: normal, tensor map in boxes of 64 x BM`."""
+    text = f"{buffer.name:<8} {buffer.dtype} x {buffer.count.text}, {buffer.access}, filled: {buffer.fill}"
+    if buffer.tensor_map is None:
+        return text
+    return f"{text}, tensor map in boxes of {' x '.join(size.text for size in buffer.tensor_map.box)}"
 
 
 def _facts(kernel: Kernel) -> Iterator[tuple[str, str]]:
@@ -140,17 +152,20 @@ def _facts(kernel: Kernel) -> Iterator[tuple[str, str]]:
         f"grid {grid} CTAs of {launch.block.text} threads"
         + "".join(
             (
-                f", clusters of {launch.cluster}" if launch.cluster > 1 else "",
+                f", clusters of {launch.cluster.text}" if launch.cluster.text != "1" else "",
                 f", {launch.smem.text} bytes of dynamic shared memory" if launch.smem else "",
                 ", cooperative" if launch.cooperative else "",
+                ", each programmatically dependent on the one before" if launch.pdl else "",
             )
         ),
     )
     yield "flops", kernel.flops.text if kernel.flops else ""
     yield "bytes", kernel.bytes.text if kernel.bytes else ""
     yield "reports", f"cycles per {kernel.report.per}, from buffer {kernel.report.buffer}" if kernel.report else ""
-    yield "verified", f"against reference {kernel.verify}" if kernel.verify else "no"
+    yield "host", f"times {kernel.host}; the kernel is what runs in the thing made, to prove it" if kernel.host else ""
+    yield "verified", f"against reference {kernel.verify}" if kernel.verify else "by the probe itself" if kernel.host else "no"
     yield "yardstick", f"{kernel.name}.{kernel.yardstick}" if kernel.yardstick else ""
+    yield "requires", ", ".join(f"{expr.text} = 0" for expr in kernel.require)
     yield "runs on", _runs_on(kernel)
     yield "includes", ", ".join(kernel.headers)
     yield "digest", kernel.digest
@@ -160,7 +175,8 @@ def _facts(kernel: Kernel) -> Iterator[tuple[str, str]]:
 def _runs_on(kernel: Kernel) -> str:
     if kernel.arch is not None:
         return f"{kernel.arch} only"
-    return f"compute capability {kernel.min_cc[0]}.{kernel.min_cc[1]} and later" if kernel.min_cc else "every GPU"
+    text = f"compute capability {kernel.min_cc[0]}.{kernel.min_cc[1]} and later" if kernel.min_cc else "every GPU"
+    return text + "".join(f"; on {version.arch} {version.path.name} instead" for version in kernel.versions)
 
 
 def as_record(kernel: Kernel) -> dict[str, Any]:
@@ -177,14 +193,24 @@ def as_record(kernel: Kernel) -> dict[str, Any]:
         "params": dict(kernel.params),
         "let": {name: expr.text for name, expr in kernel.let},
         "buffers": [
-            {"name": b.name, "dtype": b.dtype, "count": b.count.text, "fill": b.fill, "access": b.access} for b in kernel.buffers
+            {
+                "name": b.name,
+                "dtype": b.dtype,
+                "count": b.count.text,
+                "shape": [extent.text for extent in b.shape],
+                "fill": b.fill,
+                "access": b.access,
+                "tensor_map": _map_record(b.tensor_map),
+            }
+            for b in kernel.buffers
         ],
         "launch": {
             "block": launch.block.text,
             "grid": [expr.text for expr in launch.grid],
-            "cluster": launch.cluster,
+            "cluster": launch.cluster.text,
             "smem": launch.smem.text if launch.smem else None,
             "cooperative": launch.cooperative,
+            "pdl": launch.pdl,
         },
         "variants": [
             {"name": v.name, "defines": dict(v.defines), "cost": v.cost.text if v.cost else None} for v in kernel.variants
@@ -192,12 +218,25 @@ def as_record(kernel: Kernel) -> dict[str, Any]:
         "flops": kernel.flops.text if kernel.flops else None,
         "bytes": kernel.bytes.text if kernel.bytes else None,
         "report": {"buffer": kernel.report.buffer, "per": kernel.report.per} if kernel.report else None,
+        "host": kernel.host or None,
         "verify": kernel.verify or None,
         "yardstick": kernel.yardstick or None,
+        "require": [expr.text for expr in kernel.require],
         "min_cc": list(kernel.min_cc) if kernel.min_cc else None,
         "arch": kernel.arch,
         "archs": kernel.archs(CHECK_ARCHS),
         "includes": list(kernel.headers),
         "digest": kernel.digest,
         "file": str(kernel.path),
+        "versions": [as_record(version) for version in kernel.versions],
+    }
+
+
+def _map_record(tensor_map: TensorMap | None) -> dict[str, Any] | None:
+    if tensor_map is None:
+        return None
+    return {
+        "box": [size.text for size in tensor_map.box],
+        "swizzle": tensor_map.swizzle,
+        "l2_promotion": tensor_map.l2_promotion,
     }

@@ -55,9 +55,7 @@ _OPTIONS = (
     ),
     option("--concurrency-limit", WHAT, metavar="N", help="Limit of concurrent work of those scopes; several give a point each."),
     option("--connections", WHAT, metavar="N", help="CUDA_DEVICE_MAX_CONNECTIONS, 1 to 32; several values give a point each."),
-    option(
-        "--granularity", WHAT, metavar="N", help="Build partitions from units of N SMs, without co-scheduling (2 is the least)."
-    ),
+    option("--granularity", WHAT, metavar="2", help="Build partitions from units of 2 SMs, without the device's co-scheduling."),
     option("--no-yardsticks", WHAT, is_flag=True, help="Leave out the vendor kernels that are measured beside ours."),
     device_option(HOW, "cuda:0, or a modelled one: model:h200, model:h100@13.1, model:FILE.toml."),
     option(
@@ -78,7 +76,7 @@ _OPTIONS = (
     option(
         "--max-rounds", HOW, metavar="N", help="Go on so far for points whose interval is still wide.  [default: the plan's, 15]"
     ),
-    option("--seed", HOW, metavar="N", help="Order of the points and contents of the buffers.  [default: the plan's]"),
+    option("--seed", HOW, metavar="N", help="Order in which points are visited.  [default: the plan's]"),
     option("--profile", HOW, metavar="N", help=("For a profiler: launch each point N times without a gate; yields no timings.")),
     option(
         "--out",

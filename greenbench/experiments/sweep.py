@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from greenbench import __version__
-from greenbench.catalog import Kernel, library
+from greenbench.catalog import YARDSTICKS, Kernel, library
 from greenbench.errors import (
     ExitCode,
     GreenbenchError,
@@ -30,7 +30,7 @@ from greenbench.measure.validity import foreign
 from greenbench.plan import Plan, expand
 from greenbench.rows import derive_rows, row_labels
 from greenbench.runfiles import RunFolder, read_meta, resume_obstacle, write_meta, write_rows, write_samples
-from greenbench.schema import DeviceFacts, Family, Grant, KernelSummary, Partition, Point, Row, RunMeta, Status
+from greenbench.schema import DeviceFacts, Grant, KernelSummary, Partition, Point, Row, RunMeta, Status
 from greenbench.sms import merge_same_grants
 
 RUNS = Path("results") / "runs"
@@ -185,10 +185,18 @@ def _run(
     with Journal(folder.journal_path) as journal:
         known = read_journal(folder.journal_path)
         campaign = Campaign(crew, journal, listener, request.plan, meta.points, grants, known)
-        if request.profile is not None:
-            campaign.profile(request.profile)
-        else:
-            campaign.measure()
+        try:
+            if request.profile is not None:
+                campaign.profile(request.profile)
+            else:
+                campaign.measure()
+        except GreenbenchError as error:
+            # The device is gone, or the disk is full: what was measured gets its rows if it can.
+            with suppress(GreenbenchError):
+                _conclude(folder, None)
+            if str(folder.path) in str(error):
+                raise
+            raise type(error)(f"{error}; what was measured is in {folder.path}") from error
         if campaign.unsteady:
             text = "the sentinel moved by more than 1 % again and again: this machine is not quiet"
             listener.note(text)
@@ -258,9 +266,8 @@ def _summary(name: str, kernels: Mapping[str, Kernel]) -> KernelSummary:
     record = kernels[base].summary_record()
     if not yardstick:
         return record
-    return replace(
-        record, name=name, family=Family.GEMM, summary=f"cuBLAS beside {base}", digest="", reports=False, yardstick_of=base
-    )
+    summary = f"{YARDSTICKS[yardstick]} beside {base}"
+    return replace(record, name=name, summary=summary, digest="", reports=False, yardstick_of=base)
 
 
 def _crowd(request: SweepRequest, processes: tuple[int, ...], own: int) -> str:

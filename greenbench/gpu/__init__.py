@@ -89,6 +89,14 @@ class Work(Protocol):
         """Return what the latest launch measured of itself, per unit of the front matter's [report], or None."""
 
 
+@runtime_checkable
+class HostTimed(Protocol):
+    """A Work whose cost is the host's: calls of the driver, timed by the host's clock and never mixed with device time."""
+
+    def timed(self, times: int) -> float:
+        """Do it that many times and return the host's seconds; the stream is idle before and after."""
+
+
 class Gate(Protocol):
     """A one-thread kernel that holds streams until `open` is called, so that a whole sample is queued before it starts."""
 
@@ -187,6 +195,7 @@ __all__ = [
     "ClockSample",
     "Gate",
     "Gpu",
+    "HostTimed",
     "Lane",
     "Mark",
     "Refusal",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from greenbench import fills, verify
 from greenbench.catalog import DTYPE_BYTES, BufferSpec, Kernel
@@ -18,6 +19,8 @@ INPUT_SEED = 20
 FOOTPRINT_L2S = 5
 MAX_SETS = 512
 ALIGNMENT = 1024
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -58,7 +61,7 @@ class Arena:
 
     def sets(self, kernel: Kernel, params: Mapping[str, ParamValue], env: Mapping[str, int | float]) -> BufferSets:
         """Return the filled sets of this kernel and these params; raises FailedError when memory does not suffice."""
-        elements = {s.name: int(s.count.value(env)) for s in kernel.buffers}
+        elements = {s.name: int(s.count.value(env)) for s in kernel.operands}
         key = (kernel.name, kernel.digest, tuple(sorted(params.items())), tuple(sorted(elements.items())))
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -69,7 +72,18 @@ class Arena:
         self._replicate(made)
         return made
 
-    def _retrying(self, allocate: Callable[[], BufferSets]) -> BufferSets:
+    def scratch(self, kernel: Kernel, env: Mapping[str, int | float]) -> dict[str, Any]:
+        """Return new, filled memory for what the kernel keeps for itself, by buffer name; it lives as long as the caller."""
+        made = {}
+        for place, spec in enumerate(kernel.scratch):
+            size = int(spec.count.value(env)) * DTYPE_BYTES[spec.dtype]
+            made[spec.name] = self._retrying(partial(self._cupy.empty, size, dtype="uint8"))
+            with driver.translated("filling buffers"), self._stream:
+                self._fill(made[spec.name].view(fills.storage_dtype(spec.dtype)), spec, INPUT_SEED - 1 - place)
+                self._stream.synchronize()
+        return made
+
+    def _retrying(self, allocate: Callable[[], T]) -> T:
         while True:
             try:
                 with driver.translated("allocating buffers"):
@@ -81,10 +95,11 @@ class Arena:
                 self._cupy.get_default_memory_pool().free_all_blocks()
 
     def _allocate(self, kernel: Kernel, elements: Mapping[str, int]) -> BufferSets:
-        sizes = {s.name: elements[s.name] * DTYPE_BYTES[s.dtype] for s in kernel.buffers}
+        specs = kernel.operands
+        sizes = {s.name: elements[s.name] * DTYPE_BYTES[s.dtype] for s in specs}
         total = sum(sizes.values())
         # A state buffer carries from launch to launch, so it must not rotate.
-        rotates = total > 0 and not any(s.access == "state" for s in kernel.buffers)
+        rotates = total > 0 and not any(s.access == "state" for s in specs)
         target = FOOTPRINT_L2S * self._l2_bytes
         count = min(max(2, -(-target // total)), MAX_SETS) if rotates and total < target else 1
         strides = {name: -(-max(size, 1) // ALIGNMENT) * ALIGNMENT for name, size in sizes.items()}
@@ -92,8 +107,8 @@ class Arena:
         if sum(strides.values()) > free:
             raise FailedError(f"out of memory: {kernel.name} needs {total / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free")
         memory = {name: self._cupy.empty(count * stride, dtype="uint8") for name, stride in strides.items()}
-        written = sum(sizes[s.name] for s in kernel.buffers if s.access == "out")
-        return BufferSets(kernel.buffers, elements, count, strides, memory, total, written)
+        written = sum(sizes[s.name] for s in specs if s.access == "out")
+        return BufferSets(specs, elements, count, strides, memory, total, written)
 
     def workspace(self, size: int) -> int:
         """Return the address of one workspace of that size, shared by all library calls: a sweep runs one lane at a time."""
@@ -107,14 +122,16 @@ class Arena:
         with driver.translated("filling buffers"), self._stream:
             for place, spec in enumerate(sets.specs):
                 if wanted(spec):
-                    target = sets._view(spec)
-                    if spec.fill == "poison":
-                        target.view("uint8").fill(0xFF)
-                    elif spec.fill == "zero":
-                        target.view("uint8").fill(0)
-                    else:
-                        target[...] = fills.fill(self._cupy, spec.fill, spec.dtype, target.size, INPUT_SEED + place)
+                    self._fill(sets._view(spec), spec, INPUT_SEED + place)
             self._stream.synchronize()
+
+    def _fill(self, target: Any, spec: BufferSpec, seed: int) -> None:
+        if spec.fill == "poison":
+            target.view("uint8").fill(0xFF)
+        elif spec.fill == "zero":
+            target.view("uint8").fill(0)
+        else:
+            target[...] = fills.fill(self._cupy, spec.fill, spec.dtype, target.size, seed)
 
     def _replicate(self, sets: BufferSets) -> None:
         if sets.count == 1:

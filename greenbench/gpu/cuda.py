@@ -21,7 +21,7 @@ from greenbench.gpu.evidence import Nvml
 from greenbench.gpu.identity import device_facts
 from greenbench.gpu.lane import CudaLane
 from greenbench.gpu.nvrtc import compile_kernel, nvrtc_version
-from greenbench.gpu.partition import OpenPartition, Splitter
+from greenbench.gpu.partition import OpenPartition, Slice, Splitter
 from greenbench.gpu.probes import ProbeKernels, Probes
 from greenbench.schema import DeviceFacts, Evidence, Partition, SmsMode
 
@@ -135,6 +135,10 @@ class CudaGpu:
         if self.device.timer_tick_ns is None:
             self.device = replace(self.device, timer_tick_ns=timer_tick_ns(lane))
         return lane
+
+    def slice(self, partition: Partition) -> Slice:
+        """Return the resources of a partition from a split of its own; raises UnsupportedError where the driver refuses."""
+        return self._splitter.slice(partition)
 
     def gate(self, *lanes: Lane) -> Gate:
         """Hold these lanes' streams until the gate is opened."""

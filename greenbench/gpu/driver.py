@@ -96,11 +96,11 @@ def cupy_stream(stream: Any) -> Any:
     return cupy().cuda.ExternalStream(int(stream.handle))
 
 
-def checked(answer: tuple[Any, ...]) -> Any:
-    """Unpack what a cuda.bindings call returned; raise PointError's kin where the first item is not success."""
+def checked(answer: tuple[Any, ...], what: str = "driver call") -> Any:
+    """Unpack what a cuda.bindings call returned; raise PointError's kin, saying `what` failed, where its code is not success."""
     code, *rest = answer
     if int(code) != 0:
-        raise point_error(f"{code.name}: error {int(code)}", "driver call")
+        raise point_error(f"{code.name}: error {int(code)}", what)
     return rest[0] if len(rest) == 1 else tuple(rest)
 
 
@@ -145,7 +145,9 @@ def _text(error: Exception) -> str:
 
 
 def _first_line(text: str) -> str:
-    return next(iter(text.strip().splitlines()), "")
+    # The driver explains itself in several sentences; the first says what happened.
+    line = next(iter(text.strip().splitlines()), "")
+    return line.partition(". ")[0].rstrip(".")
 
 
 def _cupy_errors() -> tuple[type[Exception], ...]:

@@ -12,7 +12,17 @@ from greenbench.gpu.toolkit import cuda_path_warning
 from greenbench.schema import Backend, DeviceFacts
 
 COMPUTE_MODES = {0: "default", 2: "prohibited", 3: "exclusive_process"}
-PACKAGES = ("cuda-core", "cuda-bindings", "cupy-cuda13x", "cupy-cuda12x", "nvtx", "numpy", "nvidia-cuda-nvrtc", "nvidia-cublas")
+PACKAGES = (
+    "cuda-core",
+    "cuda-bindings",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
+    "nvtx",
+    "numpy",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cublas",
+    "torch",
+)
 
 
 def device_facts(device: Any, nvml: Nvml, splitter: Splitter, index: int) -> DeviceFacts:

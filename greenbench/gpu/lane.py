@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from greenbench.catalog import Kernel
 from greenbench.errors import FailedError, UnsupportedError
-from greenbench.gpu import ClockSample, Work, driver
-from greenbench.gpu.work import KernelWork
-from greenbench.schema import Grant, ParamValue, Partition, Placement
+from greenbench.gpu import ClockSample, Work, driver, hostprobes
+from greenbench.gpu.contexts import Maker, maker
+from greenbench.gpu.tensormap import MappedWork
+from greenbench.gpu.work import KernelWork, shape_of
+from greenbench.schema import Api, Grant, ParamValue, Partition, Placement
 
 if TYPE_CHECKING:
     from greenbench.gpu.cuda import CudaGpu
+    from greenbench.gpu.torch_yardstick import TorchOperation
+    from greenbench.gpu.yardstick import CublasGemm
 
 
 class EventMark:
@@ -53,7 +57,8 @@ class CudaLane:
             return self._gpu.probes.clock(self.stream, self.sms)
 
     def prepare(self, kernel: Kernel, params: Mapping[str, ParamValue], share: Work | None = None) -> Work:
-        """Compile for this device, choose the variant for this lane's SMs, allocate and fill."""
+        """Compile the file for this device, choose the variant for this lane's SMs, allocate and fill."""
+        kernel = kernel.for_arch(self._gpu.device.arch)
         obstacle = kernel.obstacle(self._gpu.device.compute_capability)
         if obstacle:
             raise UnsupportedError(obstacle)
@@ -62,20 +67,46 @@ class CudaLane:
         sets = share.sets if isinstance(share, KernelWork) else None
         with driver.translated(f"preparing {kernel.name}"):
             loaded = gpu.load(kernel, variant)
-            return KernelWork(gpu.core, self, gpu.probes, gpu.arena, kernel, params, loaded, variant, sets)
+            if kernel.host:
+                return hostprobes.prepare(self, kernel, params, self._launcher(kernel, params, loaded))
+            kind = MappedWork if any(buffer.tensor_map for buffer in kernel.buffers) else KernelWork
+            return kind(gpu.core, self, gpu.probes, gpu.arena, kernel, params, loaded, variant, sets)
+
+    def _launcher(self, kernel: Kernel, params: Mapping[str, ParamValue], loaded: Any) -> Callable[[Any], None]:
+        """Return what puts a kernel without arguments on any stream."""
+        core = self._gpu.core
+        config = shape_of(core, kernel, loaded, kernel.environment(params, sms=self.sms), self).config
+        return lambda stream: core.launch(stream, config, loaded)
+
+    @property
+    def cuda(self) -> tuple[int, int]:
+        """CUDA version of the driver."""
+        return self._gpu.device.cuda
+
+    def maker(self, api: Api) -> Maker:
+        """Return what makes further contexts of as many SMs as this lane has."""
+        return maker(api, self._gpu.core, self._gpu.core_device, self._gpu.slice(self.partition), self.sms)
+
+    def new_event(self) -> Any:
+        """Return a timing event, for the caller to close."""
+        return self._gpu.core_device.create_event(self._gpu.core.EventOptions(timing_enabled=True))
+
+    def census_of(self, stream: Any) -> tuple[int, ...]:
+        """Return the ids of the SMs on which CTAs of another stream run."""
+        return self._gpu.probes.census(stream)
 
     def prepare_yardstick(self, kernel: Kernel, params: Mapping[str, ParamValue]) -> Work:
         """Prepare the vendor kernel that stands beside this one, on the same buffers."""
-        from greenbench.gpu.yardstick import CublasGemm
-
-        if kernel.yardstick != "cublas":
+        # The same file as our kernel's, so that both work on the same buffers.
+        kernel = kernel.for_arch(self._gpu.device.arch)
+        if not kernel.yardstick:
             raise UnsupportedError(f"{kernel.name} names no yardstick")
         obstacle = kernel.obstacle(self._gpu.device.compute_capability)
         if obstacle:
             raise UnsupportedError(obstacle)
         gpu = self._gpu
-        with driver.translated(f"preparing cuBLAS beside {kernel.name}"):
-            return CublasGemm(gpu.core, self, gpu.probes, gpu.arena, kernel, params)
+        with driver.translated(f"preparing {kernel.yardstick} beside {kernel.name}"):
+            return _yardstick(kernel)(gpu.core, self, gpu.probes, gpu.arena, kernel, params)
 
     def mark(self) -> EventMark:
         """Record the next of a ring of timing events on the stream."""
@@ -84,7 +115,10 @@ class CudaLane:
             self._events.append(self._gpu.core_device.create_event(options))
         event = self._events[self._used]
         self._used += 1
-        self.stream.record(event)
+        try:
+            self.stream.record(event)
+        except driver.cuda_error() as error:
+            raise driver.point_error(str(error), "recording an event") from error
         return EventMark(event)
 
     def flush_l2(self, dirty: bool) -> None:
@@ -116,3 +150,11 @@ class CudaLane:
         for event in (*self._events, self._flushed):
             event.close()
         self._events.clear()
+
+
+def _yardstick(kernel: Kernel) -> type[CublasGemm] | type[TorchOperation]:
+    """Return what measures the yardstick that a kernel names; torch is imported only where it is asked for."""
+    from greenbench.gpu.torch_yardstick import TorchOperation
+    from greenbench.gpu.yardstick import CublasGemm
+
+    return TorchOperation if kernel.yardstick == "torch" else CublasGemm

@@ -15,9 +15,8 @@ from typing import Any
 
 from greenbench.errors import UnsupportedError
 from greenbench.gpu import driver
-from greenbench.schema import Partition, Scope, SmsMode
+from greenbench.schema import FINE_UNIT, Partition, Scope, SmsMode
 
-FINE_UNIT = 2
 # CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING: units of 2 SMs where the default is 8.
 IGNORE_COSCHEDULING = 1
 NEAREST_TRIES = 16

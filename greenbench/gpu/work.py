@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
@@ -17,6 +18,7 @@ from greenbench.gpu.probes import Probes, read_back
 from greenbench.schema import ParamValue
 
 INTEGERS: Mapping[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+MAP_BYTES = 128
 REALS: Mapping[int, Any] = {4: np.float32, 8: np.float64}
 
 
@@ -32,11 +34,19 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one kernel is launched on a lane."""
+    """How one kernel is launched on a lane: cuda.core's configuration, and the figures that are in it."""
 
     config: Any
-    grid: int
+    dims: tuple[int, ...]
+    block: int
+    smem: int
+    cluster: int
     ctas_per_sm: int | None
+
+    @property
+    def grid(self) -> int:
+        """CTAs of the whole grid."""
+        return math.prod(self.dims)
 
 
 def shape_of(core: Any, kernel: Kernel, loaded: Any, env: dict[str, int | float], host: Host) -> Shape:
@@ -51,7 +61,7 @@ def shape_of(core: Any, kernel: Kernel, loaded: Any, env: dict[str, int | float]
     per_sm = int(loaded.occupancy.max_active_blocks_per_multiprocessor(block, smem))
     env["occupancy"] = per_sm
     dims = tuple(int(expr.value(env)) for expr in launch.grid)
-    ctas = int(np.prod(dims))
+    ctas, cluster = math.prod(dims), int(launch.cluster.value(env))
     if min(dims) < 1:
         raise KernelFileError(f"{kernel.path.name}: launch.grid is {dims} for {dict(env)}; every dimension must be at least 1")
     if per_sm < 1:
@@ -61,27 +71,35 @@ def shape_of(core: Any, kernel: Kernel, loaded: Any, env: dict[str, int | float]
             f"cooperative grid of {ctas} CTAs of {block} threads does not fit: "
             f"{host.sms} SMs hold {host.sms * per_sm} ({per_sm} per SM)"
         )
-    if launch.cluster > 1:
-        dims = (dims[0] // launch.cluster, *dims[1:])
-        config = core.LaunchConfig(grid=dims, cluster=launch.cluster, block=block, shmem_size=smem)
+    if dims[0] % cluster:
+        raise KernelFileError(f"{kernel.path.name}: launch.grid is {dims[0]}, not a multiple of the cluster of {cluster}")
+    # Named only where it is wanted: a launch carries the attribute or does not.
+    pdl = {"programmatic_stream_serialization": True} if launch.pdl else {}
+    if cluster > 1:
+        # cuda.core counts clusters, not CTAs.
+        config = core.LaunchConfig(grid=(dims[0] // cluster, *dims[1:]), cluster=cluster, block=block, shmem_size=smem, **pdl)
         if int(loaded.occupancy.max_active_clusters(config, stream=host.stream)) == 0:
-            raise UnsupportedError(f"clusters of {launch.cluster} CTAs do not fit this partition of {host.sms} SMs")
+            raise UnsupportedError(f"clusters of {cluster} CTAs do not fit this partition of {host.sms} SMs")
     else:
-        config = core.LaunchConfig(grid=dims, block=block, shmem_size=smem, is_cooperative=launch.cooperative)
-    return Shape(config, ctas, per_sm)
+        config = core.LaunchConfig(grid=dims, block=block, shmem_size=smem, is_cooperative=launch.cooperative, **pdl)
+    return Shape(config, dims, block, smem, cluster, per_sm)
 
 
-def pack(kernel: Kernel, loaded: Any, params: Mapping[str, ParamValue], pointers: Mapping[str, int]) -> tuple[Any, ...]:
-    """Return the launch arguments in signature order, each in the size that the compiled kernel declares."""
+def pack(kernel: Kernel, loaded: Any, params: Mapping[str, ParamValue], buffers: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the launch arguments in signature order, each in the size that the compiled kernel declares.
+
+    `buffers` holds the addresses of buffers, and the tensor maps of those that have one.
+    """
     sizes = [int(info.size) for info in loaded.arguments_info]
     if len(sizes) != len(kernel.args):
         named = len(kernel.args)
         raise KernelFileError(f"{kernel.path.name}: args names {named}, but `{kernel.entry}` takes {len(sizes)} parameters")
     packed: list[Any] = []
     for name, size in zip(kernel.args, sizes, strict=True):
-        if name in pointers:
-            packed.append(np.uint64(pointers[name]))
-            expected = 8
+        if name in buffers:
+            address = isinstance(buffers[name], int)
+            packed.append(np.uint64(buffers[name]) if address else buffers[name])
+            expected = 8 if address else MAP_BYTES
         else:
             value = params[name]
             kinds = REALS if isinstance(value, float) else INTEGERS
@@ -89,7 +107,7 @@ def pack(kernel: Kernel, loaded: Any, params: Mapping[str, ParamValue], pointers
             packed.append(kinds[size](value) if expected else None)
         if expected != size:
             raise KernelFileError(
-                f"{kernel.path.name}: args says `{name}` is a {'buffer' if name in pointers else 'number'}, "
+                f"{kernel.path.name}: args says `{name}` is a {'buffer' if name in buffers else 'number'}, "
                 f"but that parameter of `{kernel.entry}` has {size} bytes"
             )
     return tuple(packed)
@@ -115,20 +133,30 @@ class KernelWork:
         env = kernel.environment(params, sms=host.sms, variant=variant)
         self._shape = shape_of(core, kernel, loaded, env, host)
         self._sets = sets if sets is not None else arena.sets(kernel, params, env)
-        self.config = variant.name if variant else ""
+        # Of this work alone: two lanes that run at once must not share it, nor do two versions agree on its size.
+        self._scratch = arena.scratch(kernel, env)
+        self.config = kernel.config(variant)
         self.flops = float(kernel.flops.value(env)) if kernel.flops else None
         self.bytes = float(kernel.bytes.value(env)) if kernel.bytes else None
         self.per = float(env[kernel.report.per]) if kernel.report else None
         self.working_set_bytes = self._sets.working_set_bytes
         self.written_bytes = self._sets.written_bytes
         self.grid, self.ctas_per_sm = self._shape.grid, self._shape.ctas_per_sm
-        self._arguments = [pack(kernel, loaded, self._params, self._sets.pointers(i)) for i in range(self._sets.count)]
+        self._arguments = [self._packed(i, env) for i in range(self._sets.count)]
         self.rotate(True)
 
     @property
     def sets(self) -> BufferSets:
         """The buffers, for a second version of the kernel that shares them."""
         return self._sets
+
+    def _packed(self, index: int, env: Mapping[str, int | float]) -> Any:
+        """Return the arguments of a launch on one of the buffer sets, as `_start` takes them."""
+        return pack(self._kernel, self._loaded, self._params, self._addresses(index))
+
+    def _addresses(self, index: int) -> dict[str, int]:
+        scratch = {name: int(memory.data.ptr) for name, memory in self._scratch.items()}
+        return self._sets.pointers(index) | scratch
 
     def rotate(self, on: bool) -> None:
         """Rotate over the buffer sets, or stay on the first."""
@@ -139,14 +167,21 @@ class KernelWork:
         self._enqueue(self._host.stream)
 
     def _enqueue(self, target: Any) -> None:
-        self._core.launch(target, self._shape.config, self._loaded, *next(self._next))
+        try:
+            self._start(target, next(self._next))
+        except driver.cuda_error() as error:
+            # A launch tells of the fault of an earlier one; a `with` here would cost as much as half a launch.
+            raise driver.point_error(str(error), f"launching {self._kernel.name}") from error
+
+    def _start(self, target: Any, arguments: Any) -> None:
+        self._core.launch(target, self._shape.config, self._loaded, *arguments)
 
     def verify(self) -> Verification:
         """Poison outputs and reset state, launch once on this lane, compare with the reference."""
         kernel = self._kernel
         self._arena.refill(self._sets, lambda spec: spec.access != "in")
         with driver.translated(f"launching {kernel.name}"):
-            self._core.launch(self._host.stream, self._shape.config, self._loaded, *self._arguments[0])
+            self._start(self._host.stream, self._arguments[0])
         self._host.sync()
         if not kernel.verify:
             return Verification(None, None, "the kernel file names no reference")

@@ -27,7 +27,7 @@ class CublasGemm:
         env = kernel.environment(params, sms=host.sms, variant=variant)
         self._sets = arena.sets(kernel, params, env)
         self._sizes = (int(params["m"]), int(params["n"]), int(params["k"]))
-        a, b, c = kernel.buffers[:3]
+        a, b, c = kernel.operands[:3]
         self._types = (cublas.DATA_TYPES[a.dtype], cublas.DATA_TYPES[b.dtype], cublas.DATA_TYPES[c.dtype])
         pointers = [self._sets.pointers(i) for i in range(self._sets.count)]
         self._operands = [(p[a.name], p[b.name], p[c.name]) for p in pointers]

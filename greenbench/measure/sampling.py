@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from greenbench.errors import FailedError
-from greenbench.gpu import Gpu, Lane, Replay, Work
+from greenbench.errors import FailedError, UnsupportedError
+from greenbench.gpu import Gpu, HostTimed, Lane, Replay, Work
 from greenbench.schema import Family, Timing
 
 SAMPLE_S = 2e-3
@@ -52,8 +52,16 @@ class Taken:
     launch_host_s: float | None
 
 
-def resolve(timing: Timing, family: Family, launch_s: float) -> Timing:
-    """Choose the timing of `auto`: hot for latency kernels and probes, graph below 20 us, else steady."""
+def resolve(timing: Timing, family: Family, launch_s: float, *, on_host: bool = False) -> Timing:
+    """Choose the timing of `auto`: host for host probes, hot for latency kernels, graph below 20 us, else steady.
+
+    Raises UnsupportedError where a host probe is to be timed by the device, or anything else by the host.
+    """
+    if on_host and timing in {Timing.AUTO, Timing.HOST}:
+        return Timing.HOST
+    if on_host or timing is Timing.HOST:
+        said = "is timed by the host, not" if on_host else "is timed by the device, so it has no timing"
+        raise UnsupportedError(f"a {'host probe' if on_host else 'kernel'} {said} {timing.value}; leave --timing away")
     if timing is not Timing.AUTO:
         return timing
     if family in {Family.LATENCY, Family.PROBE}:
@@ -75,8 +83,15 @@ def recipe(timing: Timing, launch_s: float) -> Recipe:
     return Recipe(timing, launches, samples, launch_s)
 
 
-def gated(gpu: Gpu, lane: Lane, work: Work, launches: int, before: Callable[[], None] | None = None) -> tuple[float, float]:
-    """Queue `launches` behind a gate between two events, open it; return (device seconds, host seconds spent launching)."""
+def gated(
+    gpu: Gpu, lane: Lane, work: Work, launches: int, before: Callable[[], None] | None = None
+) -> tuple[float, float | None]:
+    """Queue `launches` behind a gate between two events, open it; return (device seconds, host seconds spent launching).
+
+    What the host times has no gate and no device seconds: those of the host stand in their place, with nothing beside them.
+    """
+    if isinstance(work, HostTimed):
+        return work.timed(launches), None
     if before is not None:
         before()
     gate = gpu.gate(lane)
@@ -104,6 +119,9 @@ def estimate(gpu: Gpu, lane: Lane, work: Work) -> float:
 
 def rewarm(lane: Lane, work: Work, launch_s: float) -> None:
     """Launch for 10 ms (at least five times), so that clocks and caches are those of steady running."""
+    if isinstance(work, HostTimed):
+        work.timed(REWARM_LAUNCHES)
+        return
     wanted = math.ceil(REWARM_S / max(launch_s, HOST_LAUNCH_S))
     for _ in range(max(REWARM_LAUNCHES, wanted)):
         work.launch()
@@ -113,16 +131,17 @@ def rewarm(lane: Lane, work: Work, launch_s: float) -> None:
 def take(gpu: Gpu, lane: Lane, work: Work, plan: Recipe) -> Taken:
     """Take the samples of one block, launch by launch."""
     flush = (lambda: lane.flush_l2(plan.timing is Timing.COLD_DIRTY)) if plan.timing in COLD else None
-    samples, reported, host = [], [], 0.0
+    samples, reported, host = [], [], []
     with quiet():
         for _ in range(plan.samples):
             device, spent = gated(gpu, lane, work, plan.launches, flush)
             samples.append(device / plan.launches)
-            host += spent
+            if spent is not None:
+                host.append(spent)
             value = work.report()
             if value is not None:
                 reported.append(value)
-    return Taken(tuple(samples), tuple(reported), host / (plan.samples * plan.launches))
+    return Taken(tuple(samples), tuple(reported), sum(host) / (len(host) * plan.launches) if host else None)
 
 
 def replay(graph: Replay, plan: Recipe) -> Taken:

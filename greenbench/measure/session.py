@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from greenbench import stats
 from greenbench.catalog import Kernel
-from greenbench.errors import FailedError, PointError, StickyError
-from greenbench.gpu import Gpu, Lane, Refusal, Replay, Work
+from greenbench.errors import FailedError, PointError, StickyError, UnsupportedError
+from greenbench.gpu import Gpu, HostTimed, Lane, Refusal, Replay, Work
 from greenbench.measure import sampling
 from greenbench.measure.sampling import Recipe, Taken
 from greenbench.measure.validity import judge
@@ -21,7 +21,6 @@ from greenbench.schema import (
     BlockStatus,
     DeviceFacts,
     Evidence,
-    Family,
     Flag,
     Grant,
     Partition,
@@ -32,7 +31,6 @@ from greenbench.schema import (
     Timing,
 )
 
-YARDSTICK_SUFFIX = ".cublas"
 SELF_TEST_NS = (100_000, 1_000_000)
 SELF_TEST_LAUNCHES = 3
 WARM_WINDOW_S = 20e-3
@@ -159,12 +157,13 @@ class Session:
     def _make_ready(self, point: Point, lane: Lane, timing: Timing | None, verify: bool) -> Ready:
         name, yardstick = base_kernel(point.kernel)
         kernel = self._kernels[name]
+        if yardstick and yardstick != kernel.yardstick:
+            raise UnsupportedError(f"{name} names no yardstick {yardstick!r}")
         params = dict(point.params)
         work = lane.prepare_yardstick(kernel, params) if yardstick else lane.prepare(kernel, params)
         error = self._verified(work) if verify else None
         launch_s = sampling.estimate(self.gpu, lane, work)
-        family = Family.GEMM if yardstick else kernel.family
-        resolved = timing or sampling.resolve(point.timing, family, launch_s)
+        resolved = timing or sampling.resolve(point.timing, kernel.family, launch_s, on_host=isinstance(work, HostTimed))
         if resolved is Timing.HOT or resolved in sampling.COLD:
             # A flush makes the same buffers cold again, without the TLB misses of other ones.
             work.rotate(False)
@@ -175,7 +174,7 @@ class Session:
         prepared = Prepared(
             timing=resolved,
             config=work.config,
-            source_digest="" if yardstick else kernel.digest,
+            source_digest="" if yardstick else kernel.for_arch(self.device.arch).digest,
             flops=work.flops,
             bytes=work.bytes,
             working_set_bytes=work.working_set_bytes,
@@ -289,9 +288,10 @@ class Session:
         self.gpu.close()
 
 
-def base_kernel(name: str) -> tuple[str, bool]:
-    """Return (`gemm_bf16`, True) for `gemm_bf16.cublas`."""
-    return (name.removesuffix(YARDSTICK_SUFFIX), True) if name.endswith(YARDSTICK_SUFFIX) else (name, False)
+def base_kernel(name: str) -> tuple[str, str]:
+    """Return (`gemm_bf16`, `cublas`) for `gemm_bf16.cublas`, and an empty word for a kernel itself: its name has no dot."""
+    base, _, yardstick = name.partition(".")
+    return base, yardstick
 
 
 def placed(lane: Lane, seen: frozenset[int], replayed: Sequence[int] | None) -> Placement:

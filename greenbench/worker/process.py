@@ -65,7 +65,8 @@ class Worker:
             output = self._log.open("ab")
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "greenbench.worker.child", str(theirs.fileno()), str(os.getpid())],
+                # -P: a folder `cuda` or a file `numpy.py` where the user happens to stand is not to be imported.
+                [sys.executable, "-P", "-m", "greenbench.worker.child", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -46,9 +46,12 @@ def test_every_library_kernel_is_verified_and_confined(tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     assert ran.rows
     for row in ran.rows:
+        if row["kernel"].startswith("context_") and row["sms_requested"] == "primary":
+            assert row["status"] == "unsupported", row
+            continue
         assert row["status"] == "ok", row
         assert row["placement"] == "confined", row
-        assert row["verified_error"] or row["kernel"] == "null_launch", row
+        assert row["verified_error"] or row["kernel"] in {"null_launch", "launch_pdl"}, row
         assert float(row["time_us"]) > 0
 
 
@@ -131,13 +134,12 @@ def test_a_kernel_that_never_ends_costs_its_rows_only(tmp_path: Path) -> None:
         "hang,null_launch",
         "--sms",
         "8,16",
-        "--timeout",
-        "5",
+        "--timeout", "3",
         "--rounds",
         "1",
     )
     assert ran.code == 5
-    assert all(row["status"] == "failed" and "timeout, 5 s" in row["reason"] for row in by(ran.rows, "hang").values())
+    assert all(row["status"] == "failed" and "timeout, 3 s" in row["reason"] for row in by(ran.rows, "hang").values())
     assert all(row["status"] == "ok" for row in by(ran.rows, "null_launch").values())
     after = sweep(tmp_path / "after", "--kernels", "null_launch", "--sms", "8", "--rounds", "1")
     assert after.code == 0
@@ -154,8 +156,7 @@ def test_more_ctas_than_the_partition_holds(tmp_path: Path) -> None:
         "needs_grid_sync",
         "--sms",
         "8,16,24",
-        "--timeout",
-        "5",
+        "--timeout", "3",
         "--rounds",
         "1",
     )

@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from greenbench.errors import UnsupportedError
-from greenbench.schema import DeviceFacts, Grant, Partition, Placement, Scope, SmsMode
+from greenbench.schema import FINE_UNIT, DeviceFacts, Grant, Partition, Placement, Scope, SmsMode
 
-FINE_UNIT = 2
 # SM ids run over the TPCs of eight GPCs in rows: a group of 8 SMs is four TPCs of one GPC, {0,1,16,17,32,33,48,49} (H200).
 ROW, ROWS = 16, 4
 DEFAULT_CONCURRENCY = 8

@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from greenbench.catalog import Kernel
+from greenbench.errors import UnsupportedError
 from greenbench.gpu import ClockSample, Work
+from greenbench.gpu.hostprobes import api_of, obstacle
 from greenbench.gpu.modelled.faults import FaultKind, Visit
+from greenbench.gpu.modelled.hostwork import ModelledHostWork
 from greenbench.gpu.modelled.shape import prepare
 from greenbench.gpu.modelled.state import DeviceState, Key
 from greenbench.gpu.modelled.work import ModelledWork
-from greenbench.schema import Grant, ParamValue, Partition, Placement
+from greenbench.schema import Grant, HostAction, ParamValue, Partition, Placement
 
 CENSUS_NS = 100_000.0
 PROBE_NS = 5_000.0
@@ -115,6 +118,10 @@ class ModelledLane:
     def prepare(self, kernel: Kernel, params: Mapping[str, ParamValue], share: Work | None = None) -> ModelledWork:
         """Do the arithmetic of launch shape, buffers and bound; `share` changes nothing, as there are no buffers."""
         self.wait()
+        if kernel.host:
+            if why := obstacle(HostAction(kernel.host), api_of(params), self._state.facts.device.cuda, self.partition):
+                raise UnsupportedError(why)
+            return ModelledHostWork(self, self._state, prepare(self._state, kernel, params, self.sms))
         return ModelledWork(self, self._state, prepare(self._state, kernel, params, self.sms))
 
     def prepare_yardstick(self, kernel: Kernel, params: Mapping[str, ParamValue]) -> ModelledWork:

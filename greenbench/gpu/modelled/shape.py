@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from greenbench.catalog import DTYPE_BYTES, Kernel
 from greenbench.errors import FailedError, KernelFileError, UnsupportedError
+from greenbench.gpu.hostprobes import api_of
 from greenbench.gpu.modelled.faults import FaultKind
 from greenbench.gpu.modelled.state import DeviceState, Key
 from greenbench.schema import Family, ParamValue
@@ -29,6 +30,8 @@ class Shape:
     grid: int
     ctas_per_sm: int
     units: int | None
+    unit_cycles: float | None
+    host_us: float | None
     lasts_ns: float | None
     keeps_state: bool
     yardstick: bool
@@ -37,10 +40,12 @@ class Shape:
 def prepare(state: DeviceState, kernel: Kernel, params: Mapping[str, ParamValue], sms: int, *, yardstick: bool = False) -> Shape:
     """Evaluate the front matter for a lane; raises UnsupportedError or FailedError where a real one would not run it."""
     device = state.facts.device
-    if yardstick and kernel.yardstick != "cublas":
+    kernel = kernel.for_arch(device.arch)
+    if yardstick and not kernel.yardstick:
         raise UnsupportedError(f"{kernel.name} names no yardstick")
     if obstacle := kernel.obstacle(device.compute_capability):
         raise UnsupportedError(obstacle)
+    unit_cycles, host_us = _figures(state, kernel, params)
     variant = None if yardstick else kernel.choose(params, sms)
     env = kernel.environment(params, sms=sms, variant=variant)
     block = kernel.launch.block.value(env)
@@ -58,7 +63,7 @@ def prepare(state: DeviceState, kernel: Kernel, params: Mapping[str, ParamValue]
             f"cooperative grid of {grid} CTAs does not fit: {sms} SMs hold {sms * occupancy} "
             f"({occupancy} per SM) of {block} threads"
         )
-    size = sum(spec.count.value(env) * DTYPE_BYTES[spec.dtype] for spec in kernel.buffers)
+    size = sum(spec.count.value(env) * DTYPE_BYTES[spec.dtype] for spec in kernel.operands)
     name = f"{kernel.name}.{kernel.yardstick}" if yardstick else kernel.name
     key = (name, ",".join(f"{k}={v}" for k, v in sorted(params.items())), sms)
     visit = state.arrive(key, probe=kernel.family is Family.PROBE)
@@ -68,7 +73,7 @@ def prepare(state: DeviceState, kernel: Kernel, params: Mapping[str, ParamValue]
     return Shape(
         key=key,
         kernel=kernel,
-        config="modelled" if yardstick else variant.name if variant else "",
+        config="modelled" if yardstick else api_of(params).value if kernel.host else kernel.config(variant),
         flops=None if kernel.flops is None else float(kernel.flops.value(env)),
         bytes=None if kernel.bytes is None else float(kernel.bytes.value(env)),
         working_set_bytes=size,
@@ -76,10 +81,25 @@ def prepare(state: DeviceState, kernel: Kernel, params: Mapping[str, ParamValue]
         grid=grid,
         ctas_per_sm=occupancy,
         units=None if kernel.report is None or yardstick else int(env[kernel.report.per]),
+        unit_cycles=unit_cycles,
+        host_us=host_us,
         lasts_ns=_own_length(kernel, env),
         keeps_state=any(spec.access == "state" for spec in kernel.buffers),
         yardstick=yardstick,
     )
+
+
+def _figures(state: DeviceState, kernel: Kernel, params: Mapping[str, ParamValue]) -> tuple[float | None, float | None]:
+    """Return the cycles and the host time that stand in the model's tables for a probe; raises UnsupportedError without them."""
+    facts = state.facts
+    fact = kernel.report.fact_for(params) if kernel.report else ""
+    call = f"{kernel.host}_{api_of(params)}" if kernel.host else ""
+    unknown = [name for name, known in ((fact, facts.probe_cycles), (call, facts.host_us)) if name and name not in known]
+    if kernel.launch.pdl:
+        unknown.append("launch_pdl")
+    if unknown:
+        raise UnsupportedError(f"nobody has published {unknown[0]} for {facts.device.name}, so it is not modelled; measure it")
+    return facts.probe_cycles.get(fact), facts.host_us.get(call)
 
 
 def _own_length(kernel: Kernel, env: Mapping[str, int | float]) -> float | None:

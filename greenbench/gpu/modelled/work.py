@@ -128,8 +128,11 @@ class ModelledWork:
         kernel = shape.kernel
         if shape.lasts_ns is not None:
             return shape.lasts_ns / 1e3 + facts.launch_us
+        if shape.host_us is not None:
+            return shape.host_us
         if shape.units and kernel.family is Family.LATENCY:
-            return shape.units * latency_cycles(facts, shape.working_set_bytes) / mhz + facts.launch_us
+            cycles = shape.unit_cycles or latency_cycles(facts, shape.working_set_bytes)
+            return shape.units * cycles / mhz + facts.launch_us
         predicted = predict(
             facts,
             family=kernel.family.value,
