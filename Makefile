@@ -3,7 +3,7 @@
 #   PYTHON=python3.12      the Python that .venv is made from (3.11 or newer)
 #   PY=python3             use this interpreter and what is installed beside it, and make no .venv
 #   ARGS="-k triad -x"     further arguments of pytest
-#   PART=triad             one part of `make gpu-accept`
+#   PART=chase             one part of `make gpu-accept`
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c

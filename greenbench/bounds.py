@@ -17,6 +17,8 @@ from greenbench.schema import DeviceFacts, Family
 ALLOWANCE = 1.02
 QUANTISED = 1.05
 SHARPNESS = 6.0
+# Their data begin every launch outside the SM, whatever the launch before left in its L1.
+PAST_L1 = (Family.MEMORY, Family.GEMM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Figure(Protocol):
 
 
 def quantisation(grid: int | None, sms: int) -> float:
-    """Return by how much whole waves lengthen tiled work: ceil(T/n) * n / T (kernels.md §8), 1 for an unknown grid.
+    """Return by how much whole waves lengthen tiled work: ceil(T/n) * n / T, 1 for an unknown grid.
 
     The SM with the most CTAs has ceil(T/n) of them whatever the occupancy, and T < n leaves n - T SMs idle. Waves of
     n * occupancy CTAs (`wave_efficiency`) describe the launch; with more than one CTA per SM they are no bound, since the
@@ -79,7 +81,7 @@ def quantisation(grid: int | None, sms: int) -> float:
 
 
 def wave_efficiency(grid: int, sms: int, ctas_per_sm: int) -> float:
-    """Return how full the waves are on average: grid / (n * occupancy * waves) (measurement.md §4)."""
+    """Return how full the waves are on average: grid / (n * occupancy * waves)."""
     slots = sms * ctas_per_sm
     return grid / (slots * math.ceil(grid / slots))
 
@@ -102,7 +104,7 @@ def bound(
 ) -> Bound | None:
     """Return the least time of a launch on n SMs, or None where no limit that applies is known.
 
-    t(n) = max(FLOP / (n R f) * q, B / (n L f) * q, B_l2 / (L2 f), B_hbm / HBM) (kernels.md §8, measurement.md §4) with R and L
+    t(n) = max(FLOP / (n R f) * q, B / (n L f) * q, B_l2 / (L2 f), B_hbm / HBM) with R and L
     the FLOP and link bytes per clock and SM, q = `quantisation`, f the clock measured in the partition, else the maximum.
     A link reads and writes at rates of its own: B / L is the larger of bytes read and `written_bytes`, each over its rate.
     A `resident` working set (timing `hot`) leaves to HBM only what the L2 cannot hold. `ctas_per_sm` cannot tighten the
@@ -117,9 +119,14 @@ def bound(
     if flops and rate and clock:
         terms.append(Bound(flops / (sms * rate * clock) * q, "waves" if q > QUANTISED else "compute"))
     if bytes:
+        in_l1 = resident and family not in PAST_L1 and _fits_l1(device, working_set_bytes, sms)
         moved = _Moved(bytes, min(written_bytes or 0.0, bytes), working_set_bytes)
-        terms += _memory_terms(device, peaks, moved, sms=sms, clock=clock, q=q, resident=resident)
+        terms += _memory_terms(device, peaks, moved, sms=sms, clock=None if in_l1 else clock, q=q, resident=resident)
     return max(terms, key=lambda term: term.us, default=None)
+
+
+def _fits_l1(device: DeviceFacts, working_set: int | None, sms: int) -> bool:
+    return working_set is not None and working_set <= sms * device.smem_per_sm_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +155,10 @@ def _memory_terms(
     q: float,
     resident: bool,
 ) -> list[Bound]:
-    """Return the limits on moving bytes: links and L2 for what passes them, HBM for what the L2 cannot hold."""
+    """Return the limits on moving bytes: links and L2 (None as clock: unused) for what passes them, HBM for the rest of it."""
     terms: list[Bound] = []
     bytes, working_set = moved.bytes, moved.working_set
-    in_l1 = resident and working_set is not None and working_set <= sms * device.smem_per_sm_bytes
-    if clock and not in_l1:
+    if clock:
         link_clocks = moved.link_clocks(peaks)
         if link_clocks:
             terms.append(Bound(link_clocks / (sms * clock) * q, "link"))
@@ -195,7 +201,7 @@ def impossible(device: DeviceFacts, peaks: Peaks, row: Figure) -> str:
     """Return why a figure cannot be true, or an empty string.
 
     Judged are the HBM bus, by the bytes that must cross it (`hbm_bytes`; a working set within the L2 is not judged), and
-    the fastest unit for the dtype on the granted SMs at the maximum clock; both with 2 % allowance (DESIGN §7).
+    the fastest unit for the dtype on the granted SMs at the maximum clock; both with 2 % allowance.
     """
     if not row.time_us or row.time_us <= 0:
         return ""
@@ -232,6 +238,7 @@ def predict(
     bytes: float | None,
     sms: int,
     working_set_bytes: int | None,
+    written_bytes: float | None = None,
     grid: int | None = None,
     resident: bool = False,
     sm_clock_mhz: float | None = None,
@@ -239,7 +246,9 @@ def predict(
     """Return what a well-made kernel is predicted to take: the bound's terms, each over its achieved share, and a launch.
 
     Memory terms are joined by (a^6 + b^6)^(1/6) in place of their maximum, which rounds the knee as on the H200 (triad at 32
-    SMs: 3433 GB/s predicted, 3448 measured). Arithmetic and memory overlap, so their maximum stays.
+    SMs: 3433 GB/s predicted, 3448 measured). Arithmetic and memory overlap, so their maximum stays. Reads and writes share a
+    link at a rate that is only known for both together: a good guess of mixed traffic, but never below what each direction takes
+    (8 SMs write 500 GB/s of 507).
     """
     clock = sm_clock_mhz or model.sm_clock_mhz
     q = quantisation(grid, sms)
@@ -249,11 +258,13 @@ def predict(
         share = model.achieved["gemm"]
         terms.append(Bound(flops / (sms * rate * clock * share) * q, "waves" if q > QUANTISED else "compute"))
     if bytes:
-        # Of mixed traffic only one rate for both directions together is known, which is no bound, but a good guess.
+        in_l1 = resident and family not in PAST_L1 and _fits_l1(model.device, working_set_bytes, sms)
+        moved = _Moved(bytes, min(written_bytes or 0.0, bytes), working_set_bytes)
         mixed = replace(model.peaks, link_read_bytes_per_clk_sm=None, link_write_bytes_per_clk_sm=None)
-        moved = _Moved(bytes, 0.0, working_set_bytes)
-        memory = _memory_terms(model.device, mixed, moved, sms=sms, clock=clock, q=q, resident=resident)
-        slowed = [Bound(term.us / model.achieved.get(term.by, 1.0), term.by) for term in memory]
+        memory = _memory_terms(model.device, mixed, moved, sms=sms, clock=None if in_l1 else clock, q=q, resident=resident)
+        directions = moved.link_clocks(model.peaks) or 0.0
+        least = {"link": directions / (sms * clock) * q}
+        slowed = [Bound(max(term.us / model.achieved.get(term.by, 1.0), least.get(term.by, 0.0)), term.by) for term in memory]
         if slowed:
             total = sum(term.us**SHARPNESS for term in slowed) ** (1 / SHARPNESS)
             terms.append(Bound(total, max(slowed, key=lambda term: term.us).by))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -20,6 +20,10 @@ Table = Mapping[str, Any]
 
 WORKQUEUE_DRIVER = (13, 1)
 MODEL_DRIVER = (13, 0)
+
+# What every model has to say, and which facts of its device follow from its driver.
+CONSTANTS = ("sm_clock_mhz", "achieved", "launch_us", "graph_launch_us", "launch_host_us", "jitter_pct", "source", "grade")
+DERIVED = ("uuid", "index", "backend", "driver", "cuda", "nvrtc", "split_api", "workqueue_obstacle")
 
 _DTYPES = {
     "float64": "fp64",
@@ -127,7 +131,7 @@ def _gpu_table(name: str) -> Table:
 
 
 def _bus_gb_s(clock_mhz: float | None, bits: float | None) -> float | None:
-    """Return the peak of a memory bus: two transfers a clock (kernels.md §8)."""
+    """Return the peak of a memory bus: two transfers a clock."""
     return 2 * clock_mhz * bits / 8 / 1e3 if clock_mhz and bits else None
 
 
@@ -203,6 +207,9 @@ def model_from_table(name: str, table: Table, cuda: tuple[int, int] = MODEL_DRIV
         part = base["device"]["name"]
         device_table = {**base["device"], **table.get("device", {})}
         table = {**base, **{key: value for key, value in table.items() if key != "base"}, "device": device_table}
+    if missing := _missing(table):
+        lacks = ", ".join(missing)
+        raise UsageError(f"{place}: without a base a model also needs {lacks}; give them, or start with base = 'h200'")
     device = _model_device(name, table.get("device", {}), cuda, place)
     limits = peaks(replace(device, name=part))
     try:
@@ -219,7 +226,7 @@ def model_from_table(name: str, table: Table, cuda: tuple[int, int] = MODEL_DRIV
             graph_launch_us=float(table["graph_launch_us"]),
             launch_host_us=float(table["launch_host_us"]),
             jitter_pct=float(table["jitter_pct"]),
-            refused_sms=tuple(int(sms) for sms in table["refused_sms"]),
+            refused_sms=tuple(int(sms) for sms in table.get("refused_sms", ())),
             source=str(table["source"]),
             grade=str(table["grade"]),
             probe_cycles={key: float(value) for key, value in table.get("probe_cycles", {}).items()},
@@ -229,6 +236,13 @@ def model_from_table(name: str, table: Table, cuda: tuple[int, int] = MODEL_DRIV
         raise UsageError(f"{place}: key {error.args[0]!r} is missing; give it, or start with base = 'h200'") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{place}: a value has the wrong type ({error})") from error
+
+
+def _missing(table: Table) -> list[str]:
+    """Return the keys without a default that a model does not give; latencies may come from the entry of its GPU."""
+    given = {*table.get("device", {}), *DERIVED}
+    needed = [field.name for field in fields(DeviceFacts) if field.default is MISSING and field.default_factory is MISSING]
+    return [key for key in needed if key not in given] + [key for key in CONSTANTS if key not in table]
 
 
 def _cycles(table: Table, key: str, listed: float | None) -> float:
@@ -265,7 +279,4 @@ def _model_device(name: str, table: Table, cuda: tuple[int, int], place: str) ->
     sms = values.get("sm_count", 1)
     if not isinstance(sms, int) or sms < 1:
         raise UsageError(f"{place}: sm_count = {sms!r} leaves no SM to run on; give 1 or more")
-    try:
-        return DeviceFacts(**values)
-    except TypeError as error:
-        raise UsageError(f"{place}: [device] is incomplete ({error}); give the rest, or start with base = 'h200'") from error
+    return DeviceFacts(**values)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from greenbench import stats
 from greenbench.schema import Block, BlockStatus, Flag, StopReason, Timing
 
-# The energy counter steps every 0.1 s, so an energy needs seconds (measurement.md §3.6).
+# The energy counter steps every 0.1 s, so an energy needs seconds.
 ENERGY_WINDOW_S = 2.0
 CLOCK_SPREAD = 0.015
 PRECISE_PCT = 0.5

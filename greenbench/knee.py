@@ -24,7 +24,10 @@ DIVIDED = (Family.GEMM, Family.MEMORY)
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """Where a curve comes within 5 % of the full device; `binds_below` is of the next smaller count, if one was measured."""
+    """Where a curve comes within 5 % of the full device; `binds_below` is of the next smaller count, if one was measured.
+
+    `last` tells that no count between it and the full device was measured.
+    """
 
     sms: int
     full_sms: int
@@ -34,6 +37,7 @@ class Knee:
     binds_below: str
     binds_above: str
     kernel: str
+    last: bool = False
 
     @property
     def at_full(self) -> bool:
@@ -48,7 +52,10 @@ class Knee:
             return f"{self.kernel} still gains at all {self.full_sms} SMs: {short}{_because(self.binds_below)}."
         lead = f"{self.kernel} reaches {self.share_pct:.0f} % of the full device with {self.sms} of {self.full_sms} SMs"
         if self.below_sms is None:
-            return f"{lead}, the fewest measured{_because(self.binds_above)}."
+            alone = "the only count measured below it" if self.last else "the fewest measured"
+            return f"{lead}, {alone}{_because(self.binds_above)}."
+        if self.last:
+            lead += ", the largest count measured below it"
         return f"{lead}; {_sides(self.binds_below, self.binds_above)}."
 
 
@@ -82,9 +89,10 @@ def throughput(row: Row) -> float | None:
 def knee(rows: Sequence[Row]) -> Knee | None:
     """Return the knee of one curve (one kernel, params, workqueue and timing), or None where `full` was not measured ok.
 
-    It is read off the measured points, not off a fit (measurement.md §4): scaling need not be monotone. A row on the
-    primary context is no partition and never the knee; with no count below the full device there is nothing to say. Latency
-    kernels and probes do not divide their work, so they have none.
+    It is read off the measured points, not off a fit: scaling need not be monotone. A row on the
+    primary context is no partition and never the knee; with no count below the full device there is nothing to say, nor is there
+    where only the full device is near itself and none of its upper half was measured: the knee may lie anywhere in between.
+    Latency kernels and probes do not divide their work, so they have none.
     """
     full = next((row for row in rows if row.sms_requested == SmsMode.FULL and throughput(row) and row.sms_granted), None)
     if full is None or full.sms_granted is None or full.family not in DIVIDED:
@@ -95,7 +103,8 @@ def knee(rows: Sequence[Row]) -> Knee | None:
     at = next(i for i, (_, share, _) in enumerate(ordered) if share >= NEAR_FULL)
     sms, share, row = ordered[at]
     below = ordered[at - 1] if at else None
-    if below is None and sms >= full.sms_granted:
+    largest = max((count for count, _, _ in ordered if count < full.sms_granted), default=0)
+    if sms >= full.sms_granted and (below is None or 2 * largest < full.sms_granted):
         return None
     return Knee(
         sms=sms,
@@ -106,4 +115,5 @@ def knee(rows: Sequence[Row]) -> Knee | None:
         binds_below=below[2].bound_by if below else "",
         binds_above=row.bound_by,
         kernel=row.kernel,
+        last=sms == largest,
     )

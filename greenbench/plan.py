@@ -131,6 +131,11 @@ def plan_names() -> list[str]:
     return sorted(path.stem for path in sweeps_dir().glob("*.toml"))
 
 
+def plan_summaries() -> dict[str, str]:
+    """Return the plans that ship with greenbench, each with the line that says what it is for."""
+    return {name: str(_load_toml(sweeps_dir() / f"{name}.toml").get("summary", "")) for name in plan_names()}
+
+
 def load_plan(name: str | Path, overrides: Mapping[str, object], kernels: Mapping[str, Kernel]) -> Plan:
     """Read a plan by name or from a .toml file and put the options over it; raises PlanError without touching a device.
 

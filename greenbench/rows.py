@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 from greenbench import bounds, figures
+from greenbench.catalog import YARDSTICKS
 from greenbench.facts import Peaks, peaks
 from greenbench.journal import voided
 from greenbench.schema import (
     Block,
     BlockKind,
     BlockStatus,
+    Family,
     Flag,
     KernelSummary,
     Placement,
@@ -29,6 +31,8 @@ from greenbench.schema import (
 TRIES = 2
 # Two cycles at 2 GHz: no launch is shorter, so the events were elsewhere.
 SHORTEST_US = 1e-3
+# More SMs do not make these faster, so a speed-up of theirs would say nothing.
+UNDIVIDED = (Family.LATENCY, Family.PROBE)
 
 
 def point_key(point: Point) -> str:
@@ -170,6 +174,12 @@ def _why_nothing(standing: Sequence[Block], taken_back: int) -> str:
     return "not measured: the run ended before this point was visited"
 
 
+def _is_yardstick(case: _Case) -> bool:
+    """True for a vendor's kernel: its launch is its own, so the tiles of ours say nothing about its waves."""
+    named = case.kernel is not None and bool(case.kernel.yardstick_of)
+    return named or case.point.kernel.rpartition(".")[2] in YARDSTICKS
+
+
 def _impossible(case: _Case, row: Row) -> str:
     if row.time_us is None or row.time_us < SHORTEST_US:
         return f"impossible: a launch took {row.time_us} us; the events are not around the work"
@@ -195,7 +205,7 @@ def _measured(case: _Case, row: Row, good: Sequence[Block], last: Block) -> Row:
         working_set_bytes=working_set,
         written_bytes=good[-1].written_bytes,
         sm_clock_mhz=clock,
-        grid=good[-1].grid,
+        grid=None if _is_yardstick(case) else good[-1].grid,
         ctas_per_sm=good[-1].ctas_per_sm,
         resident=row.timing == Timing.HOT,
     )
@@ -228,12 +238,16 @@ def _with_speedup(rows: Sequence[Row]) -> list[Row]:
 
 
 def _scales(row: Row) -> bool:
-    """True for a point of a curve over SMs; the primary context is a baseline beside it, and the host has no SMs."""
+    """True for a point of a curve over SMs of a kernel that divides its work among them.
+
+    The primary context is a baseline beside the curve, and the host has no SMs.
+    """
     return (
         row.timing != Timing.HOST
         and row.status == Status.OK
         and bool(row.sms_granted and row.time_us)
         and row.sms_requested != SmsMode.PRIMARY
+        and row.family not in UNDIVIDED
     )
 
 

@@ -80,8 +80,7 @@ def noise_pct(xs: Sequence[float]) -> float | None:
 def fewest_for_tail(q: float) -> int:
     """Return the fewest values whose largest bounds the q-th percentile from above with 95 %: 59 for p95, 299 for p99.
 
-    All n values lie below the percentile with probability (q/100)^n; n is the least that keeps it at 5 %
-    (measurement.md §3.9).
+    All n values lie below the percentile with probability (q/100)^n; n is the least that keeps it at 5 %.
     """
     return math.ceil(math.log(0.05) / math.log(q / 100))
 
@@ -130,7 +129,7 @@ def clock_mhz(before: Mapping[int, tuple[int, int]], after: Mapping[int, tuple[i
     """Return the SM clock between two passes of the clock probe, {smid: (globaltimer ns, SM cycles)}.
 
     clock64 counts per SM, so cycles are subtracted on one SM and never across; the result is the median over the SMs that
-    both passes saw (measurement.md §3.5). None where no SM is in both or no time passed.
+    both passes saw. None where no SM is in both or no time passed.
     """
     rates = []
     for smid in before.keys() & after.keys():

@@ -405,6 +405,7 @@ def install(patch: Any, driver: FakeDriver, **settings: int) -> FakeDevice:
 
     core = FakeCore(driver, settings.get("devices", 1))
     raw = FakeBindings(driver, settings.get("units", 66))
+    patch.setattr(door, "need_driver", lambda: None)
     patch.setattr(door, "cuda_core", lambda: core)
     patch.setattr(door, "bindings", lambda: raw)
     device = FakeDevice(driver)

@@ -16,7 +16,7 @@ GIB = 1 << 30
 MODEL = facts.model_facts("h200")
 H200 = replace(MODEL.device, backend=Backend.CUDA)
 PEAKS = MODEL.peaks
-# The tables of kernels.md know one rate of 64 B per clock and SM for both directions of a link.
+# The tables below know one rate of 64 B per clock and SM for both directions of a link.
 ONE_RATE = replace(PEAKS, link_read_bytes_per_clk_sm=None, link_write_bytes_per_clk_sm=None)
 UNKNOWN = replace(H200, name="NVIDIA X9000", compute_capability=(13, 0), max_mem_clock_mhz=None, mem_bus_bits=None)
 
@@ -49,7 +49,7 @@ def gemm_bound(sms: int, dtype: str = "bfloat16", **more: object) -> bounds.Boun
     [(8, 1014, "link"), (16, 2028, "link"), (24, 3041, "link"), (32, 4055, "link"), (48, 4814, "memory"), (132, 4814, "memory")],
 )
 def test_the_hbm_row_of_the_table(sms: int, gb_s: float, by: str) -> None:
-    """kernels.md 2.3, bound for HBM: 64 B per clock and SM, then the bus."""
+    """Bound for HBM: 64 B per clock and SM, then the bus."""
     found = memory_bound(sms, peaks=ONE_RATE)
     assert 3 * GIB / found.us / 1e3 == pytest.approx(gb_s, rel=1e-3)
     assert found.by == by
@@ -68,7 +68,7 @@ def test_a_link_reads_and_writes_at_rates_of_its_own(written: float, gb_s: float
     [(8, 1014, "link"), (32, 4055, "link"), (48, 6083, "link"), (64, 8110, "link"), (96, 9780, "l2"), (132, 9780, "l2")],
 )
 def test_the_l2_row_of_the_table(sms: int, gb_s: float, by: str) -> None:
-    """kernels.md 2.3, bound for reads from the L2: the links, then the L2 itself; HBM has no part in it."""
+    """Bound for reads from the L2: the links, then the L2 itself; HBM has no part in it."""
     found = memory_bound(sms, 40 * MIB, peaks=ONE_RATE, resident=True)
     assert 40 * MIB / found.us / 1e3 == pytest.approx(gb_s, rel=1e-3)
     assert found.by == by
@@ -79,7 +79,7 @@ def test_the_l2_row_of_the_table(sms: int, gb_s: float, by: str) -> None:
     [(8, 64.9), (16, 129.8), (24, 194.6), (32, 259.5), (64, 519.0), (96, 778.6), (120, 973.2), (128, 1038.1), (132, 1070.5)],
 )
 def test_the_compute_row_of_the_table(sms: int, tflop_s: float) -> None:
-    """kernels.md 2.3, bound for bf16 at 1.98 GHz without quantisation."""
+    """Bound for bf16 at 1.98 GHz without quantisation."""
     found = gemm_bound(sms)
     assert 2 * 4096**3 / found.us / 1e6 == pytest.approx(tflop_s, rel=1e-3)
     assert found.by == "compute"
@@ -93,7 +93,7 @@ def test_the_compute_row_of_the_table(sms: int, tflop_s: float) -> None:
     ],
 )
 def test_wave_efficiencies_of_the_table(tiles: int, efficiencies: dict[int, float]) -> None:
-    """kernels.md 2.3, wave efficiency of 4096 x 4096 in 128x256 and 128x128 tiles; the bound is longer by its inverse."""
+    """Wave efficiency of 4096 x 4096 in 128x256 and 128x128 tiles; the bound is longer by its inverse."""
     for sms, share in efficiencies.items():
         assert 100 / bounds.quantisation(tiles, sms) == pytest.approx(share, abs=0.05)
         assert 100 * bounds.wave_efficiency(tiles, sms, 1) == pytest.approx(share, abs=0.05)
@@ -141,12 +141,17 @@ def test_a_hot_working_set_above_the_l2_reads_the_rest_from_hbm() -> None:
     assert hot.us / cold.us == pytest.approx(1 - 60 / 1024)
 
 
-def test_a_hot_working_set_within_the_l1_has_no_memory_bound() -> None:
-    """16 KiB stay in the SM: neither link nor L2 bind, and no other limit is known."""
-    found = bounds.bound(
-        H200, PEAKS, family="memory", dtype="float32", flops=None, bytes=1e9, sms=8, working_set_bytes=16384, resident=True
-    )
-    assert found is None
+@pytest.mark.parametrize("family", ["memory", "gemm"])
+def test_a_hot_working_set_within_the_l1_still_crosses_the_links(family: str) -> None:
+    """An L1 does not survive a launch and stores leave the SM: a triad of 64 x 192 KiB on 64 SMs is bound by links or L2."""
+    size = 64 * 192 << 10
+    work = {"dtype": "float32", "flops": size / 6, "bytes": float(size), "working_set_bytes": size, "resident": True}
+    small = bounds.bound(H200, PEAKS, family=family, sms=64, written_bytes=size / 3, **work)  # type: ignore[arg-type]
+    assert small is not None
+    assert small.by == "l2"
+    assert size / small.us / 1e3 == pytest.approx(9781, rel=1e-3)
+    probe = bounds.bound(H200, PEAKS, family="probe", sms=64, **{**work, "flops": None})  # type: ignore[arg-type]
+    assert probe is None
 
 
 def test_what_is_unknown_has_no_bound() -> None:
@@ -194,6 +199,33 @@ def test_the_prediction_is_near_the_h200(sms: int, gb_s: float) -> None:
     )
     assert 3 * GIB / found.us / 1e3 == pytest.approx(gb_s, rel=0.07)
     assert found.by == ("link" if sms < 38 else "memory")
+
+
+@pytest.mark.parametrize(("sms", "gb_s"), [(8, 500), (16, 1006), (32, 2010), (64, 3972), (132, 4645)])
+def test_writes_are_predicted_at_the_rate_of_writes(sms: int, gb_s: float) -> None:
+    """A link writes 32 B per clock, half of what it moves of mixed traffic: near the 500 GB/s of 8 SMs, not 900."""
+    found = bounds.predict(
+        MODEL,
+        family="memory",
+        dtype="float32",
+        flops=None,
+        bytes=1.0 * GIB,
+        sms=sms,
+        working_set_bytes=GIB,
+        written_bytes=1.0 * GIB,
+    )
+    assert GIB / found.us / 1e3 == pytest.approx(gb_s, rel=0.09)
+
+
+@given(st.integers(1, 132), st.floats(1e3, 1e11), st.floats(0, 1), st.booleans(), st.sampled_from(facts.model_names()))
+def test_a_prediction_knows_both_directions(sms: int, size: float, share: float, hot: bool, name: str) -> None:
+    """Whatever share of the traffic is written, on every model, the prediction is longer than the bound."""
+    model = facts.model_facts(name)
+    work = {"family": "memory", "dtype": "float32", "flops": None, "bytes": size, "written_bytes": share * size}
+    work |= {"working_set_bytes": int(size), "sms": sms, "resident": hot}
+    limit = bounds.bound(model.device, model.peaks, **work)  # type: ignore[arg-type]
+    assert limit is not None
+    assert bounds.predict(model, **work).us > limit.us  # type: ignore[arg-type]
 
 
 def test_an_empty_kernel_takes_a_launch() -> None:

@@ -240,7 +240,7 @@ def test_h07_an_old_driver(shell: Shell) -> None:
 
 
 def test_h08_no_cuda_python(finished: Path, shell: Shell) -> None:
-    """Without `cuda` and `cupy` help, kernels and plot work; sweep ends with 4 and names the package to install."""
+    """Without `cuda` and `cupy` help, kernels and plot work; sweep ends with 4 and names the package that a driver lacks."""
     absent = {"PYTHONPATH": str(CASES / "no_cuda_python")}
     shutil.copytree(finished, shell.folder / "run")
     assert shell("--help", **absent).code == 0
@@ -248,11 +248,24 @@ def test_h08_no_cuda_python(finished: Path, shell: Shell) -> None:
     ran = shell("plot", "run", **absent)
     assert ran.code == 0
     assert any(line.endswith(".png") for line in ran.out.splitlines())
-    ran = shell("sweep", "--sms", "8", "--out", "other", **absent)
+    ran = shell("sweep", "--sms", "8", "--out", "other", FAKE_LIBCUDA="1", **absent)
     assert ran.code == 4
-    assert "cuda-python is not installed" in ran.error
-    assert 'pip install "greenbench[cu13]"' in ran.error
+    assert "cuda-python" in ran.error
+    assert "pip install '.[cu13]'" in ran.error
+    assert "--device model:h200" in ran.error
     assert shell.left() == {"run"}
+
+
+def test_h08_neither_driver_nor_cuda_python(shell: Shell) -> None:
+    """A laptop: what is said is that there is no driver, and the modelled device, not a package that would not help."""
+    if driver_answers():
+        pytest.skip("this machine has a driver")
+    ran = shell("sweep", "--sms", "8", "--out", "run", PYTHONPATH=str(CASES / "no_cuda_python"))
+    assert ran.code == 4
+    assert ran.error.startswith("no NVIDIA driver (libcuda.so.1)")
+    assert "--device model:h200" in ran.error
+    assert "pip" not in ran.error
+    assert shell.left() == set()
 
 
 def test_h09_no_driver_library(shell: Shell) -> None:

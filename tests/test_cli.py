@@ -146,13 +146,14 @@ def test_json_is_one_object_on_stdout(tmp_path: Path) -> None:
 
 
 def test_dry_run_measures_nothing(tmp_path: Path) -> None:
-    """--dry-run prints one label per point and an estimate, and leaves no folder."""
+    """--dry-run prints one label per point with its grant, an estimate with the plan's time limit, and leaves no folder."""
     done = greenbench("sweep", *SMALL, "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 6
     assert done.stdout.startswith("copy[n=")
+    assert {line.split("  ")[-1].strip() for line in done.stdout.splitlines()} == {"8 SMs", "16 SMs", "132 SMs"}
     assert "6 points on modelled" in done.stderr
-    assert "nothing was measured" in done.stderr
+    assert "(time limit 120 s); nothing was measured" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -160,7 +161,9 @@ def test_dry_run_as_json(tmp_path: Path) -> None:
     """The same for a machine."""
     answer = json.loads(greenbench("sweep", *SMALL, "--dry-run", "--json", cwd=tmp_path).stdout)
     assert len(answer["points"]) == 6
-    assert answer["estimate_s"] > 0
+    assert answer["grants"] == [8, 16, 132] * 2
+    assert answer["obstacles"] == [""] * 6
+    assert (answer["estimate_s"] > 0, answer["time_limit_s"]) == (True, 120)
     assert answer["device"]["backend"] == "modelled"
 
 
@@ -641,6 +644,7 @@ def surveyed(monkeypatch: pytest.MonkeyPatch, outcome: SweepOutcome) -> Callable
             "mig": "",
             "allowance": "",
             "processes": (),
+            "others": 0,
             "clocks": Evidence(sm_clock_mhz=345.0, power_w=76.4, temperature_c=31.0),
             "sizes_hint": "8 to 132 in steps of 8",
         }
@@ -652,7 +656,7 @@ def surveyed(monkeypatch: pytest.MonkeyPatch, outcome: SweepOutcome) -> Callable
 
 def test_devices_tells_what_works_and_why_not(surveyed: Any) -> None:
     """One block per GPU on stdout: what it is, what it can do, and the reason where it cannot."""
-    surveyed(processes=(4711, 4712))
+    surveyed(processes=(4711, 4712), others=1)
     result = invoke("devices")
     assert result.exit_code == 0
     text = {line[2:18].strip(): line[20:] for line in result.stdout.splitlines()[1:]}
@@ -794,6 +798,13 @@ def test_completion(words: str, offered: set[str]) -> None:
 def test_a_kernel_is_not_offered_twice() -> None:
     """What stands before the comma is taken."""
     assert "copy,copy" not in completions("greenbench sweep --kernels copy,")
+
+
+def test_own_probes_are_not_offered() -> None:
+    """What greenbench flushes and times with is in the library, but not for the user to choose."""
+    offered = completions("greenbench sweep --kernels ")
+    assert "chase" in offered
+    assert not {"census", "clock", "flush_read", "flush_write", "gate"} & set(offered)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -56,7 +56,9 @@ def test_the_words_name_what_binds_on_each_side() -> None:
     assert same.sentence.endswith("; bound on both sides by the HBM bus.")
     bare = knee([row("8", 8, 100), row("16", 16, 190), row("full", 132, 191)])
     assert bare is not None
-    assert bare.sentence == "triad reaches 99 % of the full device with 16 of 132 SMs; what binds is not known."
+    assert bare.sentence == (
+        "triad reaches 99 % of the full device with 16 of 132 SMs, the largest count measured below it; what binds is not known."
+    )
 
 
 def test_there_is_no_knee_without_the_full_device() -> None:
@@ -93,10 +95,37 @@ def test_a_kernel_that_gains_to_the_end_says_so() -> None:
 
 
 def test_the_smallest_count_can_be_the_knee() -> None:
-    """Then nothing is known below it, and the sentence says that it is the fewest measured."""
-    found = knee([row("8", 8, 99, "memory"), row("full", 132, 100, "memory")])
+    """Then nothing is known below it, and the sentence says that it is the fewest measured, or the only count."""
+    alone = knee([row("8", 8, 99, "memory"), row("full", 132, 100, "memory")])
+    found = knee([row("8", 8, 99, "memory"), row("16", 16, 99, "memory"), row("full", 132, 100, "memory")])
     assert found is not None
-    assert found.sentence == "triad reaches 99 % of the full device with 8 of 132 SMs, the fewest measured, bound by the HBM bus."
+    assert alone is not None
+    lead = "triad reaches 99 % of the full device with 8 of 132 SMs"
+    assert found.sentence == f"{lead}, the fewest measured, bound by the HBM bus."
+    assert alone.sentence == f"{lead}, the only count measured below it, bound by the HBM bus."
+
+
+def test_a_knee_at_the_last_count_below_full_is_said_to_be_that() -> None:
+    """Nothing was measured between it and the full device; a knee with counts above it says nothing of the kind."""
+    rows = triad()
+    few = knee([row for row in rows if row.sms_granted in {8, 32, 64, 132}])
+    assert few is not None
+    assert few.last
+    assert few.sentence.startswith(
+        "triad reaches 98 % of the full device with 64 of 132 SMs, the largest count measured below it; below, the bound is"
+    )
+    more = knee(rows)
+    assert more is not None
+    assert not more.last
+    assert "largest" not in more.sentence
+
+
+@pytest.mark.parametrize(("largest", "said"), [(64, False), (65, False), (66, True), (96, True)])
+def test_gains_to_the_end_need_a_count_in_the_upper_half(largest: int, said: bool) -> None:
+    """From 65 of 132 SMs nothing follows about where the curve flattens above it, so nothing is said."""
+    found = knee([row("8", 8, 100), row(str(largest), largest, 800), row("full", 132, 1600)])
+    assert (found is not None) is said
+    assert found is None or found.sentence.startswith("triad still gains at all 132 SMs: ")
 
 
 def test_the_full_device_alone_has_no_knee() -> None:
@@ -140,7 +169,9 @@ def test_the_knee_holds_whatever_the_curve(places: list[tuple[int, float]], sour
     """It is a measured count, reaches 95 %, no smaller one does, and the order of rows does not matter."""
     rows = [row(str(sms), sms, rate) for sms, rate in places] + [row("full", 132, 4000)]
     found = knee(rows)
-    assert found is not None
+    if found is None:
+        assert all(rate < 0.95 * 4000 and sms < 66 for sms, rate in places)
+        return
     assert found.share_pct >= 95 - 1e-9
     assert found.sms in {132, *(sms for sms, _ in places)}
     assert all(rate < 0.95 * 4000 for sms, rate in places if sms < found.sms)

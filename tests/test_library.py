@@ -22,7 +22,7 @@ from greenbench.gpu.nvrtc import Compiled, compile_kernel, nvrtc_version, suppor
 DATA = Path(__file__).parent / "data" / "kernels"
 FILES = sorted(kernels_dir().glob("*.cu"))
 
-# What issue 2 promises by name; the tool's own probes are `internal`.
+# What the library has by name; the tool's own probes are `internal`.
 PROMISED = {"copy", "triad", "read", "write", "gemm_bf16", "gemm_fp32", "chase", "null_launch"}
 
 

@@ -459,6 +459,8 @@ def test_compute_scales_with_the_clock_and_the_sms(library: dict[str, Kernel]) -
         assert ratio == pytest.approx(2.0, rel=0.03)
         assert work.config == "BM64"
         assert yardstick.config != work.config
+        assert (yardstick.grid, yardstick.ctas_per_sm) == (0, None)
+        assert work.grid > 0
         assert yardstick.flops == work.flops == 2 * 4096**3
         with pytest.raises(UnsupportedError, match="names no yardstick"):
             small.prepare_yardstick(library["triad"], dict(library["triad"].params))
@@ -474,6 +476,40 @@ def test_a_resident_working_set_is_faster_than_a_rotating_one(library: dict[str,
         assert sample(gpu, lane, work) < 0.7 * rotating
         work.rotate(True)
         assert sample(gpu, lane, work) == pytest.approx(rotating, rel=0.02)
+
+
+def test_a_flush_makes_a_resident_working_set_cold(library: dict[str, Kernel]) -> None:
+    """Without rotation the launch after a flush moves its bytes from HBM, those after it find them in the L2 again."""
+    gpu = open_modelled("h200")
+    with opened(gpu, sizes(64)) as [lane]:
+        work, other = prepared(lane, library["triad"], n=4 << 20), prepared(lane, library["triad"], n=2 << 20)
+        rotating = sample(gpu, lane, work, launches=1)
+        for each in (work, other):
+            each.rotate(False)
+        hot, other_hot = sample(gpu, lane, work, launches=1), sample(gpu, lane, other, launches=1)
+        assert hot < 0.7 * rotating
+        for dirty in (False, True):
+            lane.flush_l2(dirty)
+            assert sample(gpu, lane, work, launches=1) == pytest.approx(rotating, rel=0.02)
+            assert sample(gpu, lane, other, launches=1) > 1.3 * other_hot
+            assert sample(gpu, lane, work, launches=1) == pytest.approx(hot, rel=0.02)
+        lane.flush_l2(dirty=False)
+        many = sample(gpu, lane, work, launches=10)
+        assert many == pytest.approx((rotating + 9 * hot) / 10, rel=0.02)
+
+
+def test_a_flushed_chase_goes_to_memory(library: dict[str, Kernel]) -> None:
+    """8 MiB are more lines than the 4096 hops touch: after a flush each hop is a miss of the L2, then none is."""
+    gpu = open_modelled("h200")
+    with opened(gpu, sizes(8)) as [lane]:
+        work = prepared(lane, library["chase"], bytes=8 << 20)
+        reports = []
+        for _ in range(2):
+            if not reports:
+                lane.flush_l2(dirty=False)
+            sample(gpu, lane, work, launches=1)
+            reports.append(work.report())
+    assert reports == pytest.approx([660.7, 275.4], rel=0.01)
 
 
 def test_jitter_is_seeded_and_small(library: dict[str, Kernel]) -> None:
@@ -537,13 +573,13 @@ def kernel_from(folder: Path, source: str, name: str) -> Kernel:
 
 
 def test_verification_claims_nothing(library: dict[str, Kernel]) -> None:
-    """No code runs, so a reference is met trivially and the detail says so; a kernel without one has no error at all."""
+    """No code runs, so there is no error to report, with a reference or without one, and the detail says so."""
     gpu = open_modelled("h200")
     with opened(gpu, sizes(8)) as [lane]:
         checked = prepared(lane, library["triad"]).verify()
         unchecked = prepared(lane, library["nothing"]).verify()
     assert checked.ok
-    assert checked.error == 0.0
+    assert checked.error is None
     assert "no code runs" in checked.detail
     assert unchecked.ok
     assert unchecked.error is None
@@ -583,6 +619,15 @@ def test_buffers_beyond_the_memory_fail(library: dict[str, Kernel]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- faults
+
+
+@pytest.fixture(autouse=True, scope="module")
+def copied_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give every test copies of the model files: a fault that is counted leaves a file beside its model."""
+    with pytest.MonkeyPatch.context() as patch:
+        copies = shutil.copytree(MODELS, tmp_path_factory.mktemp("models"), dirs_exist_ok=True)
+        patch.setattr(sys.modules[__name__], "MODELS", copies)
+        yield
 
 
 def model(name: str) -> Gpu:
@@ -656,10 +701,12 @@ def test_a_leaking_lane_is_seen_at_once() -> None:
 
 
 def test_a_wrong_result_is_wrong_on_its_size_only(library: dict[str, Kernel]) -> None:
-    """Verification fails on 16 SMs and passes on 8."""
+    """Verification fails on 16 SMs, with an error, and passes on 8, without one."""
     gpu = model("wrong_result")
     with opened(gpu, sizes(8, 16)) as lanes:
-        assert [prepared(lane, library["triad"]).verify().ok for lane in lanes] == [True, False]
+        found = [prepared(lane, library["triad"]).verify() for lane in lanes]
+    assert [each.ok for each in found] == [True, False]
+    assert [each.error for each in found] == [None, 1.0]
 
 
 def test_bimodal_blocks_are_found_by_the_statistics(library: dict[str, Kernel]) -> None:

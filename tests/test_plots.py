@@ -490,6 +490,95 @@ def test_latency_is_drawn_by_working_set() -> None:
         assert part in text
 
 
+def test_one_working_set_is_no_latency_curve() -> None:
+    """A chase of one size, at however many counts, has no figure over working sets; its cycles stand in its own."""
+    one = [found for s in (8, 132) for found in other_rows(s, str(s)) if found.params == f"bytes={GIB}"]
+    assert sorted(drawn(one)) == ["scaling_chase"]
+    two = [found for s in (8, 132) for found in other_rows(s, str(s)) if found.params in {f"bytes={GIB}", "bytes=16384"}]
+    assert "latency" in drawn(two)
+
+
+def test_a_title_is_cut_only_where_there_is_no_room() -> None:
+    """Beside the mark of a modelled run the whole title stands; one that is longer than the figure ends in an ellipsis."""
+    rows = [replace(found, backend="modelled") for s in (8, 132) for found in other_rows(s, str(s))]
+    assert "null_launch · time of a launch against SMs" in words(drawn(rows, meta(Backend.MODELLED))["scaling_null_launch"])
+    long = [replace(memory_row("copy", 8, "8"), kernel="k" * 200)]
+    (title,) = [line for line in words(drawn(long)[f"scaling_{'k' * 72}"]).splitlines() if line.startswith("kkk")]
+    assert title.endswith("…")
+    assert 50 < len(title) < 120
+
+
+def test_the_axis_follows_the_data() -> None:
+    """A bound of a hundred times the figure does not press the curve flat: it ends at the frame, and its label keeps its figure."""
+    rows = [memory_row("triad", s, str(s)) for s in (8, 64)] + [memory_row("triad", 132, "full")]
+    far = [replace(found, bound_us=(found.time_us or 0) / 100, bound_by="l2") for found in rows]
+    figure = drawn(far, meta(device=device(name="NVIDIA L40S")))["scaling_triad"]
+    assert figure.axes[0].get_ylim()[1] == pytest.approx(1.3 * 4368, rel=0.01)
+    assert "bound 436800 (L2)" in words(figure)
+    near = drawn(rows, meta(device=device(name="NVIDIA L40S")))["scaling_triad"]
+    assert near.axes[0].get_ylim()[1] == pytest.approx(1.08 * 4814, rel=0.01)
+
+
+def test_a_prediction_is_not_above_the_bound_of_its_row() -> None:
+    """The row knows what its stores cost, the model of the figure only the bytes: its curve ends at the bound."""
+    rows = [memory_row("write", s, str(s)) for s in (8, 16)]
+    rows = [replace(found, bound_us=(found.bytes or 0) / (found.sms_granted or 1) / 63.4e3) for found in rows]
+    figure = drawn(rows)["scaling_write"]
+    assert points(figure, "predicted") == [(8, pytest.approx(507, rel=0.01)), (16, pytest.approx(1014, rel=0.01))]
+
+
+def test_the_overview_names_a_knee_only_where_it_draws_one() -> None:
+    """Without the full device there is no ring, and no word of it; with it both are there."""
+    counts = [memory_row(kernel, s, str(s)) for kernel in ("copy", "triad") for s in COUNTS]
+    without_full = drawn(counts)["overview"]
+    assert not lines(without_full, "knee")
+    assert "knee" not in words(without_full)
+    with_full = drawn([*counts, *(memory_row(kernel, 132, "full") for kernel in ("copy", "triad"))])["overview"]
+    assert lines(with_full, "knee")
+    assert "ring: knee" in words(with_full)
+
+
+def test_a_modelled_yardstick_is_called_modelled() -> None:
+    """cuBLAS never ran on a modelled device, and its label says so; a measured one is plain."""
+    rows = [gemm_row(kernel, s, str(s)) for kernel in ("gemm_bf16", "gemm_bf16.cublas") for s in (8, 64)]
+    assert "cuBLAS 389.2" in words(drawn(rows)["scaling_gemm_bf16"])
+    modelled = [replace(found, backend="modelled") for found in rows]
+    assert "cuBLAS modelled 389.2" in words(drawn(modelled, meta(Backend.MODELLED))["scaling_gemm_bf16"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "width", "short"),
+    [
+        (["n=1024", "n=2048"], 10, ["n=1024", "n=2048"]),
+        (["m=4096, n=4096, k=4096", "m=4096, n=4096, k=1024"], 15, ["m=4096,… k=4096", "m=4096,… k=1024"]),
+        (["a" * 20 + "1" + "b" * 20, "a" * 20 + "2" + "b" * 20], 10, ["…1…", "…2…"]),
+        (["same" * 10, "same" * 10], 9, ["same…same", "same…same"]),
+    ],
+)
+def test_what_is_cut_keeps_what_differs(texts: list[str], width: int, short: list[str]) -> None:
+    """Texts are cut in the middle, else to what differs; equal ones stay equal."""
+    assert style.shortened(texts, width) == short
+
+
+def test_cut_names_that_differ_never_look_alike() -> None:
+    """Whatever is cut off, as many names are left as there were, and none is wider than asked."""
+    texts = [f"m={m}, n={n}, k={k}, tile={t}" for m in (1, 1024) for n in (2, 1024) for k in (3, 1024) for t in (4, 1024)]
+    short = style.shortened(texts, 12)
+    assert len(set(short)) == len(texts)
+    assert max(map(len, short)) <= 12
+
+
+def test_efficiency_tells_params_apart() -> None:
+    """Three sizes of one GEMM whose names would be cut to the same have three labels."""
+    rows = [gemm_row("gemm_bf16", s, asked) for s, asked in ((8, "8"), (64, "64"), (132, "full"))]
+    sizes = ("k=64,m=4096,n=4096,split=1", "k=64,m=4096,n=4096,split=2", "k=128,m=4096,n=8192,split=2")
+    rows = with_efficiency([replace(found, params=size) for size in sizes for found in rows])
+    figure = drawn(rows)["efficiency"]
+    figure.draw_without_rendering()
+    labels = [text.get_text().rpartition(" ")[0] for text in figure.findobj(Text) if text.get_text().startswith("gemm_bf16 ")]
+    assert len(labels) == len(set(labels)) == 3
+
+
 def test_a_latency_does_not_scale() -> None:
     """The chase has a line per working set and no ideal, bound or knee; its y axis is in cycles."""
     figure = drawn([found for s in (8, 132) for found in other_rows(s, str(s))])["scaling_chase"]

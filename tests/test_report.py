@@ -11,7 +11,7 @@ from rich.console import Console
 from greenbench.cli.cells import number, percent, plus_minus, spread_pct
 from greenbench.cli.drawing import draw, parts
 from greenbench.cli.progress import Pace, PlainListener, duration, opening_line
-from greenbench.cli.report import REMARKS, Line, Sheet, lay_out, shortened, title
+from greenbench.cli.report import REMARKS, Line, Sheet, closing_lines, lay_out, shortened, title
 from greenbench.cli.session import Session
 from greenbench.schema import Backend, DeviceFacts, Flag, Row, RunMeta
 
@@ -334,3 +334,18 @@ def test_opening_line_of_a_modelled_run_says_so(tmp_path: Any) -> None:
     """The first line of a modelled run cannot be taken for a measurement."""
     assert opening_line(meta(device=device(backend=Backend.MODELLED)), tmp_path, 1).startswith("MODELLED")
     assert "MODELLED" not in opening_line(meta(), tmp_path, 1)
+
+
+def test_the_end_says_what_the_time_limit_cut_short() -> None:
+    """Points below the rounds of the plan are counted, those that only had no more precision are not; quiet runs say it too."""
+    run = meta(plan={"name": "quick", "rounds": 6, "time_limit_s": 120})
+    rows = [
+        Row(kernel="copy", status="ok", rounds=2, stop_reason="time_limit", sms_requested="8", sms_granted=8),
+        Row(kernel="copy", status="ok", rounds=7, stop_reason="time_limit", sms_requested="16", sms_granted=16),
+        Row(kernel="copy", status="ok", rounds=2, stop_reason="interrupted", sms_requested="24", sms_granted=24),
+    ]
+    told = "the time limit of 120 s was reached: 1 point had fewer than 6 rounds; raise --time-limit, or take fewer points"
+    for brief in (True, False):
+        assert closing_lines(rows, run, "done", brief=brief)[:2] == ["done", told]
+    assert closing_lines(rows[1:], run, "done", brief=True) == ["done"]
+    assert closing_lines(rows, meta(), "done", brief=True) == ["done"]

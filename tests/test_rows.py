@@ -323,6 +323,15 @@ def test_speedup_is_within_one_curve() -> None:
     assert rows[1].efficiency_pct == 100.0
 
 
+@pytest.mark.parametrize("family", [Family.LATENCY, Family.PROBE])
+def test_what_does_not_divide_its_work_has_no_speedup(family: Family) -> None:
+    """A chase is as fast on 8 SMs as on 16: a speed-up of 1 and an efficiency of 50 % would say nothing."""
+    summary = KernelSummary(name="chase", family=family, dtype="int64", summary="", digest="")
+    points = (point(8, "chase"), point(16, "chase"))
+    rows = run(meta(*points, kernels=(summary,)), *(block(each, 900.0, flops=None, bytes=None) for each in points))
+    assert [(row.status, row.speedup, row.efficiency_pct) for row in rows] == [("ok", None, None)] * 2
+
+
 def test_flags_are_joined_and_seen_over_blocks() -> None:
     """Flags of any block, two modes, an unsteady clock and the profiler's mark are one sorted list."""
     visits = [block(point(), 4000.0 + 400 * (i % 2), sm_clock_mhz=1980.0 - 60 * (i % 2)) for i in range(8)]
@@ -407,6 +416,21 @@ def test_yardstick_rows_are_a_curve_of_their_own() -> None:
     rows = run(of, *(block(each, us) for each, us in zip(points, (9000.0, 8000.0, 4000.0), strict=True)))
     assert [row.speedup for row in rows] == [1.0, 1.0, 2.0]
     assert [row.family for row in rows] == ["", "gemm", "gemm"]
+
+
+@pytest.mark.parametrize("name", ["gemm_bf16.cublas", "gemm_bf16.torch"])
+@pytest.mark.parametrize("grid", [0, 132 * 3 + 1])
+def test_a_yardstick_is_not_bound_by_our_tiles(name: str, grid: int) -> None:
+    """Whatever grid is recorded beside a vendor's kernel, its bound is that of even work; ours is longer by its last wave."""
+    of = meta(point(132, "gemm_bf16"), point(132, name))
+    work = {"flops": 2.0 * 8192**3, "bytes": 6.0 * 8192**2, "working_set_bytes": 6 * 8192**2}
+    ours, theirs = run(
+        replace(of, kernels=(*of.kernels, replace(of.kernels[1], name=name))),
+        block(of.points[0], 3000.0, grid=132 * 3 + 1, ctas_per_sm=1, **work),
+        block(of.points[1], 3000.0, grid=grid, ctas_per_sm=None, **work),
+    )
+    assert (ours.bound_by, theirs.bound_by) == ("waves", "compute")
+    assert ours.bound_us == pytest.approx((theirs.bound_us or 0) * 4 * 132 / (132 * 3 + 1))
 
 
 visits = st.builds(

@@ -175,7 +175,7 @@ def test_a_wrong_result_has_no_time(session: Any) -> None:
         made.prepare(at(8))
     with pytest.raises(KeyError):
         made.block(at(8), round_=1)
-    assert made.prepare(at(8, "triad")).verified_error == 0
+    assert made.prepare(at(8, "triad")).verified_error is None
 
 
 def test_memory_that_does_not_suffice_is_the_points(session: Any) -> None:
@@ -251,7 +251,7 @@ def test_a_block_carries_identity_proof_and_evidence(session: Any) -> None:
     assert len(block.samples_us) == made.prepare(point).samples_per_block
     assert block.launches_per_sample == made.prepare(point).launches_per_sample
     assert block.sm_clock_mhz == pytest.approx(made.device.max_sm_clock_mhz, rel=0.15)
-    assert (block.verified_error, block.throttle, block.flags) == (0, "", ())
+    assert (block.verified_error, block.throttle, block.flags) == (None, "", ())
     assert block.seconds > 0
     assert block.launch_host_us is not None
 

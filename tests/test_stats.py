@@ -137,7 +137,7 @@ def test_too_few_values_give_no_percentile() -> None:
 
 
 def test_a_tail_needs_enough_values_whatever_is_asked() -> None:
-    """59 for p95, 299 for p99, 2,995 for p99.9 (measurement.md 3.9): below, the largest value may be under the percentile."""
+    """59 for p95, 299 for p99, 2,995 for p99.9: below, the largest value may be under the percentile."""
     assert [stats.fewest_for_tail(q) for q in (95, 99, 99.9)] == [59, 299, 2995]
     assert stats.percentile(range(298), 99, 1) is None
     assert stats.percentile(range(58), 95, 0) is None

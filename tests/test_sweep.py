@@ -463,7 +463,22 @@ def test_a_preview_measures_nothing(bench: Any) -> None:
     assert [point.partition.name for point in seen.points] == ["8", "16", "8", "16"]
     assert seen.notes == ("10 and 16 both give 16 SMs on this driver; measured once, as 16",)
     assert seen.estimate_s > 0
+    assert [seen.granted(point) for point in seen.points] == [8, 16, 8, 16]
+    assert {seen.obstacle(point) for point in seen.points} == {""}
     assert list(bench.folder.iterdir()) == []
+
+
+def test_a_preview_knows_what_is_unsupported() -> None:
+    """A refused partition, and a kernel that the device is too old for, are told without preparing anything."""
+    keys = {"sms": "8", "workqueue": "driver_default,device_ctx", "set": []}
+    refused = preview(request("model:h200", None, plan={**keys, "kernels": "copy"}))
+    assert [refused.granted(point) for point in refused.points] == [8, None]
+    assert [refused.obstacle(point) for point in refused.points] == [
+        "",
+        "unsupported: workqueue configuration needs driver 13.1, this is 13.0",
+    ]
+    old = preview(request("model:a100", None, plan={"sms": "8", "kernels": "dsmem", "set": [], "timing": "hot"}))
+    assert {old.obstacle(point) for point in old.points} == {"unsupported: needs compute capability 9.0, this is 8.0"}
 
 
 @pytest.mark.parametrize(

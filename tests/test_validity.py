@@ -1,4 +1,4 @@
-"""The validity table: which evidence discards a block, which only marks it, and what silence means (measurement.md 3.7)."""
+"""The validity table: which evidence discards a block, which only marks it, and what silence means."""
 
 from __future__ import annotations
 

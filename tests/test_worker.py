@@ -18,6 +18,7 @@ from greenbench.errors import DriverTooOldError, ExitCode, FailedError, StickyEr
 from greenbench.gpu.nvrtc import CompileError
 from greenbench.schema import BlockKind, BlockStatus, Scope
 from greenbench.worker import Lost, Worker, process, survey
+from greenbench.worker.survey import _without
 from greenbench.worker.child import _portable
 from tests.staging import alive, at, environment, model, sized
 
@@ -273,3 +274,12 @@ def test_a_survey_of_what_cannot_be_opened() -> None:
     assert found.devices == ()
     assert isinstance(found.obstacle, DriverTooOldError)
     assert found.obstacle.exit_code is ExitCode.MACHINE
+
+
+@pytest.mark.parametrize(
+    ("processes", "own", "left"),
+    [((7, 12), 12, (7,)), ((12,), 12, ()), ((), 12, ()), ((1,), 12, ()), ((1, 2), 12, (1, 2))],
+)
+def test_a_survey_leaves_out_its_own_worker(processes: tuple[int, ...], own: int, left: tuple[int, ...]) -> None:
+    """By its id; where ids are of another namespace, a list of one is the worker, and of several nobody can tell which."""
+    assert _without(processes, own) == left

@@ -61,15 +61,16 @@ def _lines(report: DeviceReport) -> Iterator[tuple[str, str]]:
     yield "compute mode", facts.compute_mode
     yield "clocks", _clocks(facts, report.clocks)
     yield "power", _power(facts, report.clocks)
-    yield "other processes", _others(report.processes)
+    yield "other processes", _others(report)
     yield "may not measure", report.allowance
 
 
-def _others(processes: tuple[int, ...]) -> str:
-    # The worker that asked is among them, perhaps under an id of another namespace, so that only the number tells.
-    if len(processes) <= 1:
+def _others(report: DeviceReport) -> str:
+    if not report.others:
         return "none seen"
-    return f"{len(processes) - 1} beside greenbench (of {', '.join(map(str, processes))}); their work disturbs what is measured"
+    ids = ", ".join(map(str, report.processes))
+    of = "of " if len(report.processes) > report.others else ""
+    return f"{report.others} beside greenbench ({of}{ids}); their work disturbs what is measured"
 
 
 def _can(obstacle: str) -> str:

@@ -86,12 +86,13 @@ class Words(TextType):
 
 
 def kernel_names(ctx: click.Context) -> list[str]:
-    """Return the kernels that could be meant, those of --kernels-dir included."""
+    """Return the kernels that could be meant, those of --kernels-dir included and greenbench's own probes left out."""
     from greenbench.catalog import library
     from greenbench.errors import GreenbenchError
 
     try:
-        return sorted(library([Path(each) for each in ctx.params.get("kernels_dir") or ()]))
+        found = library([Path(each) for each in ctx.params.get("kernels_dir") or ()])
+        return sorted(name for name, kernel in found.items() if not kernel.internal)
     except GreenbenchError:
         return []  # a broken kernel file is told when it is used, not in the middle of a Tab
 

@@ -13,7 +13,7 @@ from string import ascii_lowercase
 from greenbench.cli.cells import Getter, measure_of, number, percent, plus_minus, spread_pct
 from greenbench.knee import knee
 from greenbench.records import LIST_SEPARATOR
-from greenbench.schema import Backend, DeviceFacts, Flag, Row, RunMeta, Scope, SmsMode, Status
+from greenbench.schema import Backend, DeviceFacts, Flag, Row, RunMeta, Scope, SmsMode, Status, StopReason
 
 REMARKS = {
     Flag.POWER_CAPPED: "the power limit held the clock down; compare cycles rather than times",
@@ -208,14 +208,32 @@ def closing_lines(rows: Sequence[Row], meta: RunMeta, summary: str, *, brief: bo
 
     The brief form stands without a table, so it has the reasons that the table's footnotes would have given.
     """
+    lines = [summary, *cut_short(rows, meta)]
     if brief:
-        lines = [summary, *reasons(rows)]
+        lines += reasons(rows)
     else:
         found = ((heading, knee(group)) for heading, group in curves(rows))
-        lines = [summary, *(replace(each, kernel=heading).sentence for heading, each in found if each is not None)]
+        lines += (replace(each, kernel=heading).sentence for heading, each in found if each is not None)
     if meta.device.backend is not Backend.MODELLED:
         return lines
     return [f"MODELLED: {line}" for line in lines]
+
+
+def limit_text(limit_s: object) -> str:
+    """Write a plan's time limit behind an estimate."""
+    return f" (time limit {limit_s:g} s)" if isinstance(limit_s, int | float) else ""
+
+
+def cut_short(rows: Sequence[Row], meta: RunMeta) -> list[str]:
+    """Say how many points the time limit left with fewer rounds than the plan has, if any."""
+    wanted, limit = meta.plan.get("rounds"), meta.plan.get("time_limit_s")
+    if not isinstance(wanted, int) or not isinstance(limit, int | float):
+        return []
+    few = sum(row.stop_reason == StopReason.TIME_LIMIT and row.rounds is not None and row.rounds < wanted for row in rows)
+    if not few:
+        return []
+    had = f"{counted(few, 'point')} had fewer than {counted(wanted, 'round')}"
+    return [f"the time limit of {limit:g} s was reached: {had}; raise --time-limit, or take fewer points"]
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:

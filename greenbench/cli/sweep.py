@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,19 +33,31 @@ Examples:
 Exit codes:
   0    done
   2    an option, plan or kernel file is wrong
-  4    this machine cannot
+  4    this machine cannot, or every point is unsupported
   5    incomplete: points failed, or --strict and points are unsupported
   130  interrupted; --resume goes on"""
 
 
-@click.command("sweep", cls=SectionedCommand, epilog=EPILOG)
+class SweepCommand(SectionedCommand):
+    """A command whose help also lists the plans that ship."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, and the plans below them."""
+        from greenbench.plan import plan_summaries
+
+        super().format_options(ctx, formatter)
+        with suppress(GreenbenchError), formatter.section("Plans"):
+            formatter.write_dl(list(plan_summaries().items()))
+
+
+@click.command("sweep", cls=SweepCommand, epilog=EPILOG)
 @click.argument("plan", required=False, shell_complete=complete_plan)
 @sweep_options
 @click.pass_context
 def sweep_command(context: click.Context, /, **given: Any) -> int:
     """Run kernels on partitions of chosen sizes, and show how they scale with the SMs.
 
-    PLAN is a plan that ships with greenbench (quick, scaling, ...) or a .toml file; options override it.  [default: quick]
+    PLAN is one of the plans below or a .toml file of your own; options override it.  [default: quick]
     """
     from greenbench.cli.progress import listener
     from greenbench.cli.request import sweep_request
@@ -138,9 +151,9 @@ def _as_json(outcome: SweepOutcome, plots: Sequence[Path]) -> str:
 
 
 def _dry_run(request: SweepRequest, *, as_json: bool) -> int:
-    """Print the points, one label a line, and say on stderr what they would cost."""
+    """Print the points, one a line with its grant or what stands in its way, and say on stderr what they would cost."""
     from greenbench.cli.progress import duration
-    from greenbench.cli.report import counted, device_text
+    from greenbench.cli.report import counted, device_text, limit_text
     from greenbench.experiments.sweep import preview
     from greenbench.records import to_json
 
@@ -151,18 +164,23 @@ def _dry_run(request: SweepRequest, *, as_json: bool) -> int:
                 {
                     "device": to_json(seen.device),
                     "points": [point.label() for point in seen.points],
+                    "grants": [seen.granted(point) for point in seen.points],
+                    "obstacles": [seen.obstacle(point) for point in seen.points],
                     "notes": list(seen.notes),
                     "estimate_s": seen.estimate_s,
+                    "time_limit_s": request.plan.time_limit_s,
                 },
                 indent=1,
                 ensure_ascii=False,
             )
         )
         return ExitCode.DONE
+    width = max((len(point.label()) for point in seen.points), default=0)
     for point in seen.points:
-        emit(point.label())
+        emit(f"{point.label():<{width}}  {seen.obstacle(point) or f'{seen.granted(point)} SMs'}")
     for note in seen.notes:
         emit(f"note: {note}", err=True)
     count = counted(len(seen.points), "point")
-    emit(f"{count} on {device_text(seen.device)}, about {duration(seen.estimate_s)}; nothing was measured", err=True)
+    cost = f"about {duration(seen.estimate_s)}{limit_text(request.plan.time_limit_s)}"
+    emit(f"{count} on {device_text(seen.device)}, {cost}; nothing was measured", err=True)
     return ExitCode.DONE

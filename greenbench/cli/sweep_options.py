@@ -88,7 +88,7 @@ _OPTIONS = (
     option("--resume", WHERE, metavar="RUN", type=click.Path(path_type=Path), help="Go on with the run in this folder."),
     option("--no-plots", WHERE, is_flag=True, help="Draw no figures; `greenbench plot RUN` draws them later."),
     json_option(WHERE, "Write one JSON object with paths, rows and summary to stdout instead of paths."),
-    option("--dry-run", RUN, is_flag=True, help="Print the points and the time they would take; measure nothing."),
+    option("--dry-run", RUN, is_flag=True, help="Print the points, their grants and the time they would take; measure nothing."),
     option(
         "--timeout",
         RUN,
@@ -103,7 +103,7 @@ _OPTIONS = (
         "--ci", RUN, is_flag=True, help="Refuse (exit 4) to measure on a machine that others use or that throttles; plain output."
     ),
     option("-v", "--verbose", RUN, is_flag=True, help="Show time, noise and clock of each point too."),
-    option("-q", "--quiet", RUN, is_flag=True, help="Print paths and errors only."),
+    option("-q", "--quiet", RUN, is_flag=True, help="No table: paths, counts, reasons and errors only."),
 )
 
 

@@ -1,4 +1,4 @@
-"""Order, stopping and drift: pure rules that the sweep applies between blocks (measurement.md sections 3.7 and 3.8)."""
+"""Order, stopping and drift: pure rules that the sweep applies between blocks."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from greenbench.errors import (
     InterruptedRunError,
     NotComparableError,
     UnfitError,
+    UnsupportedError,
 )
 from greenbench.experiments.campaign import Campaign
 from greenbench.experiments.crew import Crew
@@ -93,6 +94,24 @@ class Preview:
     points: list[Point]
     notes: tuple[str, ...]
     estimate_s: float
+    outcomes: Mapping[Partition, Grant | GreenbenchError]
+    # Per kernel, why this device cannot run it; those that it can run are not in it.
+    barred: Mapping[str, str]
+
+    def granted(self, point: Point) -> int | None:
+        """Return the SMs that the point's partition got, None where it was refused."""
+        outcome = self.outcomes.get(point.partition)
+        return outcome.sms if isinstance(outcome, Grant) else None
+
+    def obstacle(self, point: Point) -> str:
+        """Return `unsupported: REASON` (or `failed: REASON`) as far as that is known without preparing, else an empty string."""
+        outcome = self.outcomes.get(point.partition)
+        if isinstance(outcome, UnsupportedError):
+            return f"{Status.UNSUPPORTED}: {outcome}"
+        if isinstance(outcome, GreenbenchError):
+            return f"{Status.FAILED}: {outcome}"
+        why = self.barred.get(base_kernel(point.kernel)[0], "")
+        return f"{Status.UNSUPPORTED}: {why}" if why else ""
 
 
 def preview(request: SweepRequest) -> Preview:
@@ -101,11 +120,15 @@ def preview(request: SweepRequest) -> Preview:
     crew = Crew(request.device, request.kernel_dirs, None, request.timeout_s)
     try:
         facts = crew.facts()
-        points, _, notes = _points(request.plan, facts, kernels, crew)
+        points, outcomes, notes = _points(request.plan, facts, kernels, crew)
     finally:
         crew.kill()
     blocks = len(points) * request.plan.rounds
-    return Preview(facts, points, tuple(notes), START_S + len(points) * PREPARE_S + blocks * GUESSED_BLOCK_S)
+    estimate = START_S + len(points) * PREPARE_S + blocks * GUESSED_BLOCK_S
+    names = {base_kernel(point.kernel)[0] for point in points}
+    cc = facts.compute_capability
+    barred = {name: why for name in sorted(names) if (why := kernels[name].for_arch(facts.arch).obstacle(cc))}
+    return Preview(facts, points, tuple(notes), estimate, outcomes, barred)
 
 
 def run_sweep(request: SweepRequest, listener: Listener) -> SweepOutcome:

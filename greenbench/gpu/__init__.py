@@ -31,7 +31,7 @@ class ClockSample:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Comparison of one launch's outputs with the reference; `error` is None where the kernel names no reference."""
+    """Comparison of one launch's outputs with the reference; `error` is None where there is no reference, or no code ran."""
 
     error: float | None
     tolerance: float | None

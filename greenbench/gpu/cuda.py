@@ -52,6 +52,7 @@ class CudaGpu:
     """One GPU of this process."""
 
     def __init__(self, spec: str, cache_dir: Path | None) -> None:
+        driver.need_driver()
         self.core = driver.cuda_core()
         version = driver.driver_version()
         if version < OLDEST_DRIVER:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,14 +50,22 @@ CUPY_OUT_OF_MEMORY = "OutOfMemoryError"
 CODES = {"INVALID_RESOURCE_CONFIGURATION": 915, "INVALID_RESOURCE_TYPE": 914, "COOPERATIVE_LAUNCH_TOO_LARGE": 720}
 
 
+def need_driver() -> None:
+    """Raise NoDriverError where the driver's library cannot be loaded: asked first, since no package helps without it."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise NoDriverError(no_driver_text(error)) from error
+
+
 def cuda_core() -> Any:
     """Import cuda.core, or say which extra installs it."""
     try:
         import cuda.core
     except ImportError as error:
         raise MissingPackageError(
-            f'cuda-python is not installed ({error}): run pip install "greenbench[cu13]" (driver 580 or newer) '
-            'or pip install "greenbench[cu12]"'
+            f"an NVIDIA driver is here, but cuda-python is not ({error}): run pip install '.[cu13]' in the checkout "
+            "(driver 580 or newer) or pip install '.[cu12]', or use --device model:h200"
         ) from error
     return cuda.core
 
@@ -84,7 +93,7 @@ def cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise MissingPackageError(f'cupy is not installed ({error}): run pip install "greenbench[cu13]"') from error
+        raise MissingPackageError(f"cupy is not installed ({error}): run pip install '.[cu13]' in the checkout") from error
     return cupy
 
 

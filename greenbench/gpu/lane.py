@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from greenbench.catalog import Kernel
+from greenbench.catalog import Kernel, Variant
 from greenbench.errors import FailedError, UnsupportedError
 from greenbench.gpu import ClockSample, Work, driver, hostprobes
+from greenbench.gpu.buffers import Arena
 from greenbench.gpu.contexts import Maker, maker
+from greenbench.gpu.partition import Slice
+from greenbench.gpu.probes import Probes
 from greenbench.gpu.tensormap import MappedWork
 from greenbench.gpu.work import KernelWork, shape_of
-from greenbench.schema import Api, Grant, ParamValue, Partition, Placement
+from greenbench.schema import Api, DeviceFacts, Grant, ParamValue, Partition, Placement
 
 if TYPE_CHECKING:
-    from greenbench.gpu.cuda import CudaGpu
     from greenbench.gpu.torch_yardstick import TorchOperation
     from greenbench.gpu.yardstick import CublasGemm
+
+
+class Home(Protocol):
+    """What a lane needs of the device that it belongs to."""
+
+    core: Any
+    core_device: Any
+    service: Any
+    device: DeviceFacts
+
+    @property
+    def probes(self) -> Probes:
+        """The tool's own kernels."""
+
+    @property
+    def arena(self) -> Arena:
+        """Buffers of all kernels."""
+
+    def load(self, kernel: Kernel, variant: Variant | None) -> Any:
+        """Compile and load a kernel."""
+
+    def slice(self, partition: Partition) -> Slice:
+        """Return the SM resources of a partition."""
 
 
 class EventMark:
@@ -35,7 +60,7 @@ class EventMark:
 class CudaLane:
     """A partition that was got."""
 
-    def __init__(self, gpu: CudaGpu, partition: Partition, stream: Any, sms: int, describe: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, gpu: Home, partition: Partition, stream: Any, sms: int, describe: Callable[[], dict[str, Any]]) -> None:
         self._gpu = gpu
         self.partition, self.stream, self.sms = partition, stream, sms
         self._works: list[Any] = []

@@ -1,4 +1,4 @@
-"""Ways to take one sample, and how many launches and samples a block holds (measurement.md rules, DESIGN section 8)."""
+"""Ways to take one sample, and how many launches and samples a block holds."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from greenbench.plots.curves import Curve, Metric, Panel, Run
 from greenbench.plots.panel import most_sms
 from greenbench.schema import Family
 
+WIDTH = 25
 EFFICIENCY = Metric("efficiency_pct", "%", "efficiency", False)
 TITLES = {Family.GEMM: "GEMM", Family.MEMORY: "memory"}
 
@@ -24,7 +25,7 @@ def draw(run: Run) -> list[tuple[str, Figure]]:
     shown = [(family, curves) for family, curves in families if curves]
     if not shown:
         return []
-    wide, high, right = 5.0, max(3.3, 0.17 * max(len(curves) for _, curves in shown)), 2.35
+    wide, high, right = 5.0, max(3.3, 0.17 * max(len(curves) for _, curves in shown)), 2.65
     top, bottom = 1.16, 0.8
     frame = style.Frame(max(0.72 + len(shown) * (wide + right), 7.4), top + high + bottom)
     figure = frame.figure()
@@ -48,9 +49,20 @@ def _curves(run: Run, family: Family) -> list[tuple[str, Curve, Panel]]:
             if len({dot.sms for dot in points}) < 2 or points[0].row.family != family:
                 continue
             more = ", ".join(part for part in (run.own_params(panel), curve.label) if part)
-            name = style.plain(curve.kernel, 12 if more else 25)
-            found.append((style.plain(f"{name} {more}", 25), curve, panel))
-    return found
+            found.append((more, curve, panel))
+    return [(name, curve, panel) for name, (_, curve, panel) in zip(_names(found), found, strict=True)]
+
+
+def _names(found: list[tuple[str, Curve, Panel]]) -> list[str]:
+    """Return what stands at the end of each curve: its kernel, and what tells it from the kernel's others."""
+    kernels = list(dict.fromkeys(curve.kernel for _, curve, _ in found))
+    short = dict(zip(kernels, style.shortened(kernels, 16 if any(more for more, _, _ in found) else WIDTH), strict=True))
+    names: dict[tuple[str, str], str] = {}
+    for kernel, name in short.items():
+        parts = list(dict.fromkeys(more for more, curve, _ in found if curve.kernel == kernel))
+        for more, part in zip(parts, style.shortened(parts, WIDTH - 1 - len(name)), strict=True):
+            names[kernel, more] = f"{name} {part}".strip()
+    return [names[curve.kernel, more] for more, curve, _ in found]
 
 
 def _panel(axes: Axes, run: Run, curves: list[tuple[str, Curve, Panel]]) -> None:

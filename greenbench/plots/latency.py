@@ -16,16 +16,14 @@ from greenbench.schema import Row, Status
 def draw(run: Run) -> list[tuple[str, Figure]]:
     """Return one figure with a panel for each kernel that reports a latency over its working set; none where no kernel does.
 
-    A kernel measured with one working set has no such curve; it is drawn only where no other kernel reports anything.
+    A kernel measured with one working set has no such curve.
     """
     kernels: dict[str, list[Row]] = {}
     for panel in run.panels:
         for curve in panel.curves:
             rows = [dot.row for dot in curve.points(CYCLES) if dot.row.working_set_bytes]
             kernels.setdefault(panel.kernel, []).extend(rows)
-    reporting = [(kernel, rows) for kernel, rows in kernels.items() if rows]
-    shown = [(kernel, rows) for kernel, rows in reporting if any(len(line) > 1 for line in _by_count(rows).values())]
-    shown = shown or reporting[: len(reporting) == 1]
+    shown = [(kernel, rows) for kernel, rows in kernels.items() if any(len(line) > 1 for line in _by_count(rows).values())]
     if not shown:
         return []
     wide, high, right = 5.6, 3.5, 1.5

@@ -33,18 +33,26 @@ def _page(run: Run, panels: list[Panel]) -> Figure:
     width = max(0.62 + columns * (wide + gap_x), 7.4)
     frame = style.Frame(width, top + rows * (high + gap_y) - gap_y + bottom)
     figure = frame.figure()
+    knees, names = False, _names(run, panels)
     for i, panel in enumerate(panels):
         row, column = divmod(i, columns)
         axes = frame.axes(figure, 0.55 + column * (wide + gap_x), frame.height - top - row * (high + gap_y) - high, wide, high)
-        _small(axes, run, panel, last=i + columns >= len(panels))
-    note = "line: measured, with its value on the most SMs · dashes: bound · dots: ideal from the smallest count · ring: knee"
+        knees |= _small(axes, run, panel, names[i], last=i + columns >= len(panels))
+    note = "line: measured, with its value on the most SMs · dashes: bound · dots: ideal from the smallest count"
+    note += " · ring: knee" if knees else ""
     style.heading(figure, frame, run, "Scaling at a glance", [note.replace("measured", "modelled") if run.modelled else note])
     style.footer(figure, frame, run)
     return figure
 
 
-def _small(axes: Axes, run: Run, panel: Panel, *, last: bool) -> None:
-    """Draw one panel: curve, bound, ideal and knee, without labels at the lines."""
+def _names(run: Run, panels: list[Panel]) -> list[tuple[str, str]]:
+    """Return the kernel and the params of its own above each panel, so short that they fit and so long that they differ."""
+    kernels = style.shortened([panel.kernel for panel in panels], 28)
+    return list(zip(kernels, style.shortened([run.own_params(panel) for panel in panels], 24), strict=True))
+
+
+def _small(axes: Axes, run: Run, panel: Panel, name: tuple[str, str], *, last: bool) -> bool:
+    """Draw one panel: curve, bound, ideal and knee, without labels at the lines; return whether it has a knee."""
     metric, main = panel.metric, panel.main
     points = main.points(metric)
     most, top = most_sms(panel), top_of(run, panel)
@@ -68,12 +76,12 @@ def _small(axes: Axes, run: Run, panel: Panel, *, last: bool) -> None:
     if found and not found.at_full:
         at = xs.index(found.sms)
         axes.plot([xs[at]], [ys[at]], marker="o", markersize=6, mfc="white", mec=style.INK, mew=1.2, zorder=5, gid="knee")
-    axes.set_title(style.plain(panel.kernel, 28), fontsize=9, fontweight="bold", color=style.INK, loc="left", pad=14)
+    axes.set_title(name[0], fontsize=9, fontweight="bold", color=style.INK, loc="left", pad=14)
     shown = [ys[-1]] if metric.scales else sorted({min(ends), max(ends)})
-    own = run.own_params(panel)
+    own = name[1]
     words = f"{' to '.join(style.number(value) for value in shown)} {metric.unit}{' · ' if own else ''}{own}"
     axes.annotate(
-        style.plain(words, 40),
+        words,
         (0, 1),
         xytext=(0, 4),
         xycoords="axes fraction",
@@ -81,3 +89,4 @@ def _small(axes: Axes, run: Run, panel: Panel, *, last: bool) -> None:
         fontsize=8,
         color=style.MUTED,
     )
+    return bool(found and not found.at_full)

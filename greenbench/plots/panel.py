@@ -13,9 +13,12 @@ from greenbench import bounds, facts
 from greenbench.knee import DIVIDED, Knee, knee
 from greenbench.plots import style
 from greenbench.plots.curves import Curve, Dot, Metric, Panel, Run
-from greenbench.schema import SmsMode, Timing
+from greenbench.schema import Backend, SmsMode, Timing
 
 Key = dict[str, Line2D | Patch]
+
+# How far above the data the y axis goes at most; lines beyond it end at the frame.
+HEADROOM = 1.3
 
 BOUND_WORDS = {
     "compute": "compute",
@@ -61,15 +64,16 @@ def most_sms(panel: Panel) -> int:
 
 
 def top_of(run: Run, panel: Panel) -> float:
-    """Return the upper end of the y axis: room for everything but the ideal line."""
+    """Return the upper end of the y axis: room for the data, and for bound and prediction where they are not far above it."""
     metric = panel.metric
     rows = [row for curve in (*panel.curves, *panel.yardsticks) for row in curve.rows]
     values = [value for row in rows if (value := metric.value(row)) is not None]
     values += [interval[1] for row in rows if (interval := metric.interval(row)) is not None]
+    most = max(values)
     if metric.scales:
         values += [value for _, value in _limits(panel.main, metric)]
         values += [value for _, value in predicted(run, panel.main, metric)]
-    return 1.08 * max(values)
+    return min(1.08 * max(values), HEADROOM * most)
 
 
 def _ideal(axes: Axes, first: Dot, most: int, top: float) -> list[style.EndLabel]:
@@ -123,7 +127,8 @@ def predicted(run: Run, curve: Curve, metric: Metric) -> list[tuple[int, float]]
             resident=row.timing == Timing.HOT,
         )
         launch = model.launch_us - model.graph_launch_us if row.timing == Timing.GRAPH else 0.0
-        value = metric.of_time(row, time.us - launch)
+        # How much of the bytes is written is not known here, so the model may promise more than the bound.
+        value = metric.of_time(row, max(time.us - launch, row.bound_us or 0.0))
         found += [] if value is None else [(dot.sms, value)]
     return found
 
@@ -145,7 +150,9 @@ def _yardstick(axes: Axes, run: Run, curve: Curve, metric: Metric) -> list[style
     xs, ys = curve.line(metric, run.meta.device.sm_count)
     look: dict[str, Any] = {"marker": "s", "markersize": 4, "markerfacecolor": "white", "markeredgewidth": 1.2}
     axes.plot(xs, ys, color=style.YARDSTICK, linewidth=1.5, zorder=3, gid="yardstick", **look)
-    name = style.plain(" ".join(part for part in (_vendor(curve.kernel), curve.label) if part), 24)
+    modelled = any(row.backend == Backend.MODELLED for row in curve.rows) or run.meta.device.backend == Backend.MODELLED
+    name = style.plain(" ".join(part for part in (_vendor(curve.kernel), curve.label) if part), 14 if modelled else 24)
+    name += " modelled" if modelled else ""
     return [style.EndLabel(xs[-1], ys[-1], f"{name} {style.number(ys[-1])}", style.YARDSTICK_TEXT)]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,50 @@ def plain(text: str, width: int = 0) -> str:
     """
     line = "".join(c if ord(c) in _glyphs() and c.isprintable() else "□" for c in " ".join(text.split()))
     return line if not width or len(line) <= width else f"{line[: width - 1]}…"
+
+
+def middle(text: str, width: int, tail: float = 0.5) -> str:
+    """Return plain text cut in its middle to `width`, with this share of what is kept at its end."""
+    line = plain(text)
+    if len(line) <= width:
+        return line
+    end = round((width - 1) * tail)
+    return f"{line[: width - 1 - end]}…{line[len(line) - end :]}"
+
+
+def _alike(texts: Sequence[str]) -> int:
+    """Return how many characters all texts begin with."""
+    columns = zip(*texts, strict=False)
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+def shortened(texts: Sequence[str], width: int) -> list[str]:
+    """Return texts cut to `width` so that those that differ still do: in the middle, else around what differs, else numbered."""
+    kinds = list(dict.fromkeys(texts))
+    start = _alike(kinds)
+    end = _alike([kind[start:][::-1] for kind in kinds])
+    bare = [f"…{kind[start : len(kind) - end]}{'…' if end else ''}" for kind in kinds] if start > 1 else kinds
+    tries = [[middle(kind, width, tail) for kind in of] for of in (kinds, bare) for tail in (0.5, 0.8, 0.2)]
+    numbered = [middle(f"{i} {kind}", width, 0.2) for i, kind in enumerate(kinds, 1)]
+    found = next((cut for cut in tries if len(set(cut)) == len(kinds)), numbered)
+    return [dict(zip(kinds, found, strict=True))[text] for text in texts]
+
+
+@cache
+def _advance(character: str, weight: str) -> float:
+    """Return how wide a character of the font is, as a share of its size."""
+    font = FT2Font(findfont(FontProperties(family="DejaVu Sans", weight=weight)))
+    font.set_size(100, 72)
+    return float(font.load_char(ord(character)).linearHoriAdvance) / 65536 / 100
+
+
+def fitted(text: str, inches: float, size: float, weight: str = "bold") -> str:
+    """Return plain text cut to what fits a width in inches."""
+    line = plain(text)
+    for cut in (line, *(f"{line[:length].rstrip()}…" for length in range(len(line) - 1, 0, -1))):
+        if sum(_advance(character, weight) for character in cut) * size / 72 <= inches:
+            return cut
+    return "…"
 
 
 def number(value: float) -> str:
@@ -216,10 +261,12 @@ def wrapped(text: str, inches: float, size: float) -> list[str]:
 def heading(figure: Figure, frame: Frame, run: Run, title: str, lines: Sequence[str] = ()) -> None:
     """Write the title and the lines under it from the top left, and mark what is no measurement at the top right."""
     badge = _badge(run)
-    room = frame.width - 0.5 - (0.4 + 0.13 * len(badge) if badge else 0)
+    room = frame.width - 0.44 - (sum(_advance(c, "bold") for c in badge) * 11 / 72 + 0.3 if badge else 0)
     place = frame.height - 0.36
-    text = plain(title, max(12, int(room / 0.125)))
-    figure.text(0.22 / frame.width, place / frame.height, text, fontsize=13, fontweight="bold", color=INK, va="baseline")
+    # A smaller title says more than one that is cut.
+    size = next((size for size in (13.0, 12.0, 11.0) if fitted(title, room, size) == plain(title)), 11.0)
+    text = fitted(title, room, size)
+    figure.text(0.22 / frame.width, place / frame.height, text, fontsize=size, fontweight="bold", color=INK, va="baseline")
     for line in lines:
         place -= 0.2
         figure.text(0.22 / frame.width, place / frame.height, line, fontsize=9, color=MUTED, va="baseline")

@@ -15,7 +15,11 @@ SPIN = (("ns", 100_000),)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """One GPU; an empty obstacle means that the thing works here."""
+    """One GPU; an empty obstacle means that the thing works here.
+
+    `processes` are those of others, which are `others` in number; where NVML lists ids of another namespace, that of greenbench
+    cannot be told from them and is among them.
+    """
 
     facts: DeviceFacts
     green: str
@@ -24,6 +28,7 @@ class DeviceReport:
     mig: str
     allowance: str
     processes: tuple[int, ...]
+    others: int
     clocks: Evidence
     sizes_hint: str
 
@@ -57,7 +62,7 @@ def _ask(spec: str) -> DeviceReport:
     try:
         facts, allowance = worker.start()
         green = _green_obstacle(worker, facts)
-        clocks = worker.evidence()
+        clocks, pid = worker.evidence(), worker.pid
     except Lost as error:
         raise MachineError(f"{spec}: asking the device failed: {error}") from error
     finally:
@@ -70,11 +75,19 @@ def _ask(spec: str) -> DeviceReport:
         mps="under MPS" if facts.mps else "",
         mig="in MIG mode" if facts.mig else "",
         allowance=allowance,
-        processes=clocks.processes,
+        processes=_without(clocks.processes, pid),
+        others=max(len(clocks.processes) - 1, 0),
         clocks=clocks,
         sizes_hint=f"{facts.min_partition} to {facts.sm_count} in steps of {facts.alignment}"
         + (", exact" if structured else f", others are rounded up; {facts.sm_count} as a whole"),
     )
+
+
+def _without(processes: tuple[int, ...], own: int | None) -> tuple[int, ...]:
+    """Leave out the worker that asked: by its id, or, where that is of another namespace, as the only one there is."""
+    if own in processes:
+        return tuple(each for each in processes if each != own)
+    return processes if len(processes) > 1 else ()
 
 
 def _green_obstacle(worker: Worker, facts: DeviceFacts) -> str:

@@ -136,9 +136,11 @@ class ModelledLane:
         return ModelledMark(self, self.now_ns)
 
     def flush_l2(self, dirty: bool) -> None:
-        """Let the time pass that writing (dirty), or writing and reading (clean), the L2 takes."""
+        """Put every working set out of the L2, in the time that writing (dirty), or writing and reading (clean), it takes."""
         device, rate = self._state.facts.device, self._state.facts.peaks.hbm_gb_s
         self._catch_up()
+        self._state.flushes += 1
+        self.sample += 1
         if rate:
             self.advance((1 if dirty else 4) * device.l2_bytes / rate, self._state.facts.sm_clock_mhz)
 

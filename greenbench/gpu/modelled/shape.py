@@ -28,7 +28,7 @@ class Shape:
     working_set_bytes: int
     written_bytes: int
     grid: int
-    ctas_per_sm: int
+    ctas_per_sm: int | None
     units: int | None
     unit_cycles: float | None
     host_us: float | None
@@ -78,8 +78,9 @@ def prepare(state: DeviceState, kernel: Kernel, params: Mapping[str, ParamValue]
         bytes=None if kernel.bytes is None else float(kernel.bytes.value(env)),
         working_set_bytes=size,
         written_bytes=sum(spec.count.value(env) * DTYPE_BYTES[spec.dtype] for spec in kernel.buffers if spec.access == "out"),
-        grid=grid,
-        ctas_per_sm=occupancy,
+        # A vendor's kernel has a launch of its own, which nobody models.
+        grid=0 if yardstick else grid,
+        ctas_per_sm=None if yardstick else occupancy,
         units=None if kernel.report is None or yardstick else int(env[kernel.report.per]),
         unit_cycles=unit_cycles,
         host_us=host_us,

@@ -21,6 +21,7 @@ class DeviceState:
     now_ns: float = 0.0
     visit: Visit = NOWHERE
     lost: str = ""
+    flushes: int = 0  # how often the L2 was flushed
     looked: bool = False  # evidence was read, and nothing launched since: a probe now opens a block
     thermal_ns: float = 0.0
     power_cap_ns: float = 0.0
