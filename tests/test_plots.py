@@ -509,7 +509,7 @@ def test_a_title_is_cut_only_where_there_is_no_room() -> None:
 
 
 def test_the_axis_follows_the_data() -> None:
-    """A bound of a hundred times the figure does not press the curve flat: it ends at the frame, and its label keeps its figure."""
+    """A bound of a hundred times the figure presses no curve flat: it ends at the frame, and its label keeps its figure."""
     rows = [memory_row("triad", s, str(s)) for s in (8, 64)] + [memory_row("triad", 132, "full")]
     far = [replace(found, bound_us=(found.time_us or 0) / 100, bound_by="l2") for found in rows]
     figure = drawn(far, meta(device=device(name="NVIDIA L40S")))["scaling_triad"]

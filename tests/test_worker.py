@@ -18,8 +18,8 @@ from greenbench.errors import DriverTooOldError, ExitCode, FailedError, StickyEr
 from greenbench.gpu.nvrtc import CompileError
 from greenbench.schema import BlockKind, BlockStatus, Scope
 from greenbench.worker import Lost, Worker, process, survey
-from greenbench.worker.survey import _without
 from greenbench.worker.child import _portable
+from greenbench.worker.survey import _without
 from tests.staging import alive, at, environment, model, sized
 
 LIMIT_S = 0.5

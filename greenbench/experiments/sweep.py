@@ -276,7 +276,7 @@ def _meta(
         seed=request.plan.seed,
         device=facts,
         plan=request.plan.as_dict(),
-        kernels=tuple(_summary(name, kernels) for name in dict.fromkeys(point.kernel for point in points)),
+        kernels=tuple(_summary(name, kernels, facts.arch) for name in dict.fromkeys(point.kernel for point in points)),
         points=tuple(points),
         environment=environment,
         notes=tuple(notes),
@@ -284,9 +284,10 @@ def _meta(
     )
 
 
-def _summary(name: str, kernels: Mapping[str, Kernel]) -> KernelSummary:
+def _summary(name: str, kernels: Mapping[str, Kernel], arch: str) -> KernelSummary:
+    """Describe a kernel by the file that this architecture runs; the digest is that of all its files."""
     base, yardstick = base_kernel(name)
-    record = kernels[base].summary_record()
+    record = replace(kernels[base].summary_record(), summary=kernels[base].for_arch(arch).summary)
     if not yardstick:
         return record
     summary = f"{YARDSTICKS[yardstick]} beside {base}"

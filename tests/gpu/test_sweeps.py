@@ -46,7 +46,7 @@ def test_every_library_kernel_is_verified_and_confined(tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     assert ran.rows
     for row in ran.rows:
-        if row["kernel"].startswith("context_") and row["sms_requested"] == "primary":
+        if row["kernel"].startswith(("context_", "stream_create")) and row["sms_requested"] == "primary":
             assert row["status"] == "unsupported", row
             continue
         assert row["status"] == "ok", row
@@ -134,7 +134,8 @@ def test_a_kernel_that_never_ends_costs_its_rows_only(tmp_path: Path) -> None:
         "hang,null_launch",
         "--sms",
         "8,16",
-        "--timeout", "3",
+        "--timeout",
+        "3",
         "--rounds",
         "1",
     )
@@ -156,7 +157,8 @@ def test_more_ctas_than_the_partition_holds(tmp_path: Path) -> None:
         "needs_grid_sync",
         "--sms",
         "8,16,24",
-        "--timeout", "3",
+        "--timeout",
+        "3",
         "--rounds",
         "1",
     )
