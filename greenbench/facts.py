@@ -119,6 +119,9 @@ class ModelFacts:
         return self.peaks.link_bytes_per_clk_sm
 
 
+SHARES = ("gemm", "memory", "link", "l2")
+
+
 @cache
 def _tables() -> Table:
     """Read devices.toml once."""
@@ -213,7 +216,7 @@ def model_from_table(name: str, table: Table, cuda: tuple[int, int] = MODEL_DRIV
     device = _model_device(name, table.get("device", {}), cuda, place)
     limits = peaks(replace(device, name=part))
     try:
-        return ModelFacts(
+        model = ModelFacts(
             name=name,
             device=device,
             peaks=limits,
@@ -236,6 +239,29 @@ def model_from_table(name: str, table: Table, cuda: tuple[int, int] = MODEL_DRIV
         raise UsageError(f"{place}: key {error.args[0]!r} is missing; give it, or start with base = 'h200'") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{place}: a value has the wrong type ({error})") from error
+    _refuse_absurd(model, place)
+    return model
+
+
+def _refuse_absurd(model: ModelFacts, place: str) -> None:
+    """Refuse facts with which the arithmetic would end in an overflow, a division by zero or a time before the launch."""
+    shares = {f"achieved.{key}": (model.achieved.get(key, 0.0), 1e-3, 1.0) for key in SHARES}
+    ranges = {
+        "sm_clock_mhz": (model.sm_clock_mhz, 1.0, 1e5),
+        "l1_cycles": (model.l1_cycles, 1.0, 1e6),
+        "l2_cycles": (model.l2_cycles, 1.0, 1e6),
+        "hbm_cycles": (model.hbm_cycles, 1.0, 1e6),
+        "launch_us": (model.launch_us, 0.01, 1e6),
+        "graph_launch_us": (model.graph_launch_us, 0.01, 1e6),
+        "launch_host_us": (model.launch_host_us, 0.0, 1e6),
+        "jitter_pct": (model.jitter_pct, 0.0, 20.0),
+        "device.timer_tick_ns": (model.device.timer_tick_ns or 1.0, 1.0, 1e6),
+        **shares,
+    }
+    for key, (value, low, high) in ranges.items():
+        # NaN is in no range.
+        if not low <= value <= high:
+            raise UsageError(f"{place}: {key} = {value:g} is not possible; give a number from {low:g} to {high:g}")
 
 
 def _missing(table: Table) -> list[str]:

@@ -233,3 +233,23 @@ def test_a_model_with_a_device_of_its_own_needs_all_constants() -> None:
 def test_devices_toml_is_beside_the_module() -> None:
     """The file is read from the package, so a wheel has it."""
     assert Path(facts.__file__).with_name("devices.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("sm_clock_mhz", 0),
+        ("sm_clock_mhz", 1e300),
+        ("sm_clock_mhz", float("nan")),
+        ("l2_cycles", -1),
+        ("launch_us", -1000),
+        ("launch_us", float("inf")),
+        ("jitter_pct", 1000),
+        ("achieved", {}),
+        ("achieved", {"gemm": 0.7, "memory": 0.0, "link": 0.5, "l2": 0.5}),
+    ],
+)
+def test_absurd_facts_of_a_model_are_refused(key: str, value: object) -> None:
+    """A clock of 0, a share of nothing or a NaN is one sentence with key, value and range, not an arithmetic error later."""
+    with pytest.raises(UsageError, match=rf"mine.toml: {key}.* is not possible; give a number from "):
+        facts.model_from_table("mine", {"base": "h200", key: value}, place="mine.toml")

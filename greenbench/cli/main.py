@@ -107,7 +107,8 @@ def _run(group: click.Group, arguments: list[str], session: Session, extra: Muta
             return ExitCode.USAGE
         with group.make_context(PROGRAM, arguments, obj=session, **extra) as context:
             result = group.invoke(context)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.DONE
     except click.exceptions.Exit as stop:
         return stop.exit_code

@@ -5,8 +5,12 @@ Import this package inside a command only: it brings matplotlib.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+# Figures go to files only, and matplotlib does not start with a MPLBACKEND that it does not know.
+os.environ["MPLBACKEND"] = "agg"
 
 from matplotlib.figure import Figure
 

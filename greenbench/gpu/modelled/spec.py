@@ -44,6 +44,10 @@ DEVICE_KEYS = {field.name for field in fields(DeviceFacts)} - {
 }
 FAULT_KEYS = {field.name for field in fields(Fault)}
 
+# Faults whose size is what they leave of the SM clock.
+CLOCK_FAULTS = frozenset({FaultKind.THROTTLE, FaultKind.POWER_CAP})
+LEAST_CLOCK_SHARE = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -153,6 +157,8 @@ def _fault(table: Mapping[str, Any], place: str) -> Fault:
     size = table.get("size", DEFAULT_SIZE.get(kind, 0.0))
     if isinstance(size, bool) or not isinstance(size, (int, float)) or not 0 <= size <= 100:
         raise UsageError(f"{place}: size = {size!r} must be a number from 0 to 100")
+    if kind in CLOCK_FAULTS and not LEAST_CLOCK_SHARE <= size <= 1:
+        raise UsageError(f"{place}: size = {size!r} is the share of the clock that is left; give {LEAST_CLOCK_SHARE} to 1")
     return Fault(
         kind=kind,
         kernel=table.get("kernel"),
