@@ -238,6 +238,9 @@ def expand(plan: Plan, device: DeviceFacts, kernels: Mapping[str, Kernel]) -> li
     """
     points: dict[Point, None] = {}
     for choice in plan.kernels:
+        if choice.name not in kernels:
+            known = did_you_mean(choice.name, kernels)
+            raise PlanError(f"kernel {choice.name!r} of the plan is in no folder{known}; add its folder with --kernels-dir")
         kernel = kernels[choice.name]
         partitions = (choice.sms or plan.sms).partitions(device, plan.workqueue, plan.concurrency_limit, plan.granularity)
         names = [kernel.name, *([f"{kernel.name}.{kernel.yardstick}"] if kernel.yardstick and plan.yardsticks else [])]

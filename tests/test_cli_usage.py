@@ -218,3 +218,12 @@ def test_the_help_of_sweep_lists_the_plans() -> None:
     said = " ".join(invoke("sweep", "--help").stdout.partition("Plans:")[2].split())
     for name, summary in plan_summaries().items():
         assert f"{name} {summary}" in said
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_closed_stream_is_no_error(closed: int) -> None:
+    """Started with stdout or stderr closed, a command does its work and ends with its own code, never with 1."""
+    command = f"exec {sys.executable} -m greenbench kernels triad {closed}>&-"
+    done = subprocess.run(["sh", "-c", command], env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr + done.stdout

@@ -356,3 +356,11 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("GREENBENCH_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert programs_dir() == tmp_path / "xdg" / "greenbench" / "programs"
+
+
+@needs_nvrtc
+def test_an_error_of_ptxas_is_not_hidden_by_its_chatter(tmp_path: Path) -> None:
+    """Too much shared memory is told by ptxas after lines of information; the sentence holds the error, not the first line."""
+    body = 'extern "C" __global__ void k(float *out) { __shared__ float s[100000]; s[threadIdx.x] = 1; out[0] = s[1]; }'
+    with pytest.raises(CompileError, match="too much shared data"):
+        compile_kernel(written(tmp_path, body), "sm_90a", cache_dir=tmp_path / "cache")

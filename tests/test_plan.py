@@ -297,3 +297,12 @@ def test_a_kernel_that_cannot_run_here_keeps_its_points(kernels: dict[str, Kerne
     newer = {"copy": replace(kernels["copy"], min_cc=(12, 0))}
     plan = Plan(name="x", kernels=load_plan("quick", {"kernels": "copy"}, quick(kernels)).kernels, sms=parse_sms("8"))
     assert len(expand(plan, H200, newer)) == 1
+
+
+def test_a_kernel_that_is_gone_is_a_sentence() -> None:
+    """A run whose kernel file was removed since cannot be expanded again: PlanError with the name and the way out."""
+    kernels = library()
+    plan = load_plan("quick", {"kernels": "triad", "sms": "8"}, kernels)
+    gone = {name: kernel for name, kernel in kernels.items() if name != "triad"}
+    with pytest.raises(PlanError, match="kernel 'triad' of the plan is in no folder.*--kernels-dir"):
+        expand(plan, H200, gone)

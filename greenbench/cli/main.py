@@ -79,6 +79,7 @@ class CommandTable(click.Group):
         **extra: Any,
     ) -> NoReturn:
         """Run the command line `args` and exit; click's own `main` would answer a closed pipe with 1."""
+        _stand_in_for_closed_streams()
         arguments = list(sys.argv[1:] if args is None else args)
         _complete(self, extra, complete_var or COMPLETE_VAR)
         session = extra.pop("obj", None) or Session()
@@ -107,8 +108,7 @@ def _run(group: click.Group, arguments: list[str], session: Session, extra: Muta
             return ExitCode.USAGE
         with group.make_context(PROGRAM, arguments, obj=session, **extra) as context:
             result = group.invoke(context)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.DONE
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -196,6 +196,13 @@ def _hang_up() -> None:
 @click.version_option(__version__, "--version", prog_name=PROGRAM, message="%(prog)s %(version)s")
 def cli() -> None:
     """Run CUDA kernels on a chosen number of SMs (green contexts) and prove what was measured."""
+
+
+def _stand_in_for_closed_streams() -> None:
+    """Let a process that was started with stdout or stderr closed write into nothing; Python leaves None there."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - lives as long as the process
 
 
 def main() -> NoReturn:

@@ -26,7 +26,10 @@ class Crew:
 
     def facts(self, key: Key = None) -> DeviceFacts:
         """Start the worker of this key if need be; return what its device says. Raises MachineError's kin."""
-        worker = self._worker(key)
+        try:
+            worker = self._worker(key)
+        except StickyError as error:
+            raise UnfitError(f"{self._device} cannot be opened: {error}; try again, and see greenbench devices") from error
         if worker.device is None:
             raise UnfitError("the worker opened no device")
         return worker.device

@@ -17,7 +17,8 @@ from greenbench.gpu.toolkit import Headers, cuda_path_warning, find_headers, nvr
 _ERRORS = (
     re.compile(r"^(?P<place>\S[^\n()]*\(\d+\)): (?:catastrophic |fatal )?error(?: #[\w-]+)?: (?P<what>.*)$", re.MULTILINE),
     re.compile(r"^(?P<place>ptxas)\b.*?, line \d+; (?:error|fatal)\s*: (?P<what>.*)$", re.MULTILINE),
-    re.compile(r"^(?P<place>nvrtc|ptxas)\b[^:\n]*: (?:error|fatal)?\s*:?\s*(?P<what>.*)$", re.MULTILINE),
+    re.compile(r"^(?P<place>ptxas) (?:error|fatal)\s*: (?P<what>.*)$", re.MULTILINE),
+    re.compile(r"^(?P<place>nvrtc)\b[^:\n]*: (?:error|fatal)?\s*:?\s*(?P<what>.*)$", re.MULTILINE),
 )
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _FRAME = re.compile(
