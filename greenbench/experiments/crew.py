@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from greenbench.errors import GreenbenchError, PointError, StickyError, UnfitError
+from greenbench.errors import FailedError, GreenbenchError, PointError, StickyError, UnfitError
 from greenbench.schema import Backend, Block, BlockKind, DeviceFacts, Evidence, Grant, Partition, Point, Prepared, Timing
 from greenbench.worker import Worker
 
@@ -23,6 +23,7 @@ class Crew:
         self._partitions: dict[Key, list[Partition]] = {}
         self._prepared: dict[Key, set[Point]] = {}
         self._timings: dict[Point, Timing] = {}
+        self._digests: dict[Point, str] = {}
 
     def facts(self, key: Key = None) -> DeviceFacts:
         """Start the worker of this key if need be; return what its device says. Raises MachineError's kin."""
@@ -69,6 +70,9 @@ class Crew:
         key = point.connections
         with _Losing(self, key):
             prepared = self._worker(key).prepare(point, self._timings.get(point), timeout_s=self.timeout_s)
+        # A replaced worker reads the kernel files anew: what it would measure now must be what was measured before.
+        if self._digests.setdefault(point, prepared.source_digest) != prepared.source_digest:
+            raise FailedError(f"kernel {point.kernel} was changed while the run was under way; start a new run")
         self._prepared[key].add(point)
         self._timings[point] = prepared.timing
         return prepared

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from greenbench.gpu.buffers import Arena
 from greenbench.gpu.evidence import Nvml
 from greenbench.gpu.identity import device_facts
 from greenbench.gpu.lane import CudaLane
+from greenbench.gpu.mps import share_obstacle
 from greenbench.gpu.nvrtc import compile_kernel, nvrtc_version
 from greenbench.gpu.partition import OpenPartition, Slice, Splitter
 from greenbench.gpu.probes import ProbeKernels, Probes
@@ -27,7 +27,6 @@ from greenbench.schema import DeviceFacts, Evidence, Partition, SmsMode
 
 # cuGreenCtxStreamCreate came with 12.5; without it a green context has no stream that is safe to use.
 OLDEST_DRIVER = (12, 5)
-MPS_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 
 class StreamGate:
@@ -155,10 +154,7 @@ class CudaGpu:
 
     def allowance(self) -> str:
         """Return why this process must not measure partitions now, or an empty string."""
-        share = os.environ.get(MPS_SHARE, "")
-        if share not in {"", "100", "100.0"}:
-            return f"{MPS_SHARE}={share} overrides green partitions under MPS; unset it or set it to 100"
-        return ""
+        return share_obstacle()
 
     def close(self) -> None:
         """Free device memory and the service stream."""

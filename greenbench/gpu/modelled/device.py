@@ -14,9 +14,9 @@ from greenbench.gpu.modelled.grants import SplitRules
 from greenbench.gpu.modelled.lane import ModelledGate, ModelledLane
 from greenbench.gpu.modelled.spec import ModelSpec
 from greenbench.gpu.modelled.state import DeviceState
+from greenbench.gpu.mps import share_obstacle
 from greenbench.schema import DeviceFacts, Evidence, Partition
 
-MPS_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 # NVML's clock event reasons.
 POWER_CAP_REASON = 0x4
 THERMAL_REASON = 0x40
@@ -91,10 +91,7 @@ class ModelledGpu:
 
     def allowance(self) -> str:
         """Return why this process must not measure partitions now: the same rule as on a real device."""
-        share = os.environ.get(MPS_SHARE, "")
-        if share not in {"", "100", "100.0"}:
-            return f"{MPS_SHARE}={share} overrides green partitions under MPS; unset it or set it to 100"
-        return ""
+        return share_obstacle()
 
     def close(self) -> None:
         """Forget where the device was; safe to call twice."""
