@@ -23,7 +23,7 @@ EXTRAS_FOR_cu12 := cu12,yardstick,tools
 EXTRAS_FOR_ := dev
 EXTRAS := $(EXTRAS_FOR_$(CUDA_EXTRA))
 
-CUDA_SOURCES := $(wildcard kernels/*.cu kernels/*.cuh)
+CUDA_SOURCES := $(wildcard kernels/*.cu kernels/*.cuh benchmarks/plain/*.cu)
 
 ifdef PY
 READY :=

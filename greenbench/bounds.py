@@ -197,6 +197,14 @@ def ceilings(device: DeviceFacts, peaks: Peaks, sms: int, clock_mhz: float | Non
     )
 
 
+def link_gb_s(peaks: Peaks, *, sms: int, clock_mhz: float | None, bytes: float | None, written: float | None) -> float | None:
+    """Return what the links of n SMs carry of one mix of reads and writes, each way at its own rate where both are known."""
+    if not clock_mhz or not bytes:
+        return None
+    clocks = _Moved(bytes, min(written or 0.0, bytes), None).link_clocks(peaks)
+    return bytes / clocks * sms * clock_mhz / 1e3 if clocks else None
+
+
 def impossible(device: DeviceFacts, peaks: Peaks, row: Figure) -> str:
     """Return why a figure cannot be true, or an empty string.
 
@@ -255,7 +263,8 @@ def predict(
     terms: list[Bound] = []
     rate = model.peaks.flop(dtype, tensor=family == Family.GEMM)
     if flops and rate:
-        share = model.achieved["gemm"]
+        # A probe of a unit's peak is made to be its ceiling.
+        share = 1.0 if family == Family.PROBE else model.achieved["gemm"]
         terms.append(Bound(flops / (sms * rate * clock * share) * q, "waves" if q > QUANTISED else "compute"))
     if bytes:
         in_l1 = resident and family not in PAST_L1 and _fits_l1(model.device, working_set_bytes, sms)

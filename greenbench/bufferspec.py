@@ -10,6 +10,7 @@ from greenbench.expr import LIMIT, Expr, Number
 DTYPE_BYTES = {
     "float64": 8,
     "float32": 4,
+    "tf32": 4,
     "float16": 2,
     "bfloat16": 2,
     "e4m3": 1,

@@ -17,7 +17,7 @@ from greenbench.kernel import (
     Report,
     Variant,
 )
-from greenbench.kernelfile import YARDSTICKS, read_kernel
+from greenbench.kernelfile import read_kernel
 from greenbench.source import read_source
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -112,6 +112,7 @@ def _promises(kernel: Kernel) -> list[tuple[str, object]]:
         ("params", kernel.params),
         ("verify", kernel.verify or "none"),
         ("yardstick", kernel.yardstick or "none"),
+        ("timing", kernel.timing or "auto"),
         ("internal", kernel.internal),
         ("the list of buffers (scratch aside)", operands),
         ("work.flops", kernel.flops and kernel.flops.value(env)),
@@ -133,7 +134,6 @@ def _files(folder: Path) -> list[Path]:
 __all__ = [
     "DTYPE_BYTES",
     "FILL_KINDS",
-    "YARDSTICKS",
     "BufferSpec",
     "Kernel",
     "Launch",

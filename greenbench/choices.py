@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from greenbench.errors import PlanError
 from greenbench.expr import did_you_mean
 from greenbench.schema import FINE_UNIT, ParamValue, Scope, Timing
+from greenbench.yardsticks import WAYS
 
 # CUDA_DEVICE_MAX_CONNECTIONS is capped by the driver at 32.
 MAX_CONNECTIONS = 32
@@ -107,11 +108,19 @@ def read_text(value: object, place: str) -> str:
     raise PlanError(f"{place}: {value!r} is not a text")
 
 
-def parse_switch(value: object, place: str) -> bool:
-    """Read true or false."""
-    if isinstance(value, bool):
-        return value
-    raise PlanError(f"{place}: {value!r} is neither true nor false")
+def parse_yardsticks(value: object, place: str = "--yardsticks") -> tuple[str, ...]:
+    """Read which yardsticks are measured: true or `all`, false or `none`, or the names of ways, in the order of `WAYS`."""
+    if isinstance(value, bool) or value in ("all", "none"):
+        return tuple(WAYS) if value in (True, "all") else ()
+    if isinstance(value, list | tuple) and not value:
+        return ()
+    words = split_items(value, place)
+    for word in words:
+        if word not in WAYS:
+            near = did_you_mean(word, WAYS)
+            raise PlanError(f"{place}: {word!r} is no yardstick{near}; give all, none, or names of {', '.join(WAYS)}")
+    _once(words, words, place)
+    return tuple(way for way in WAYS if way in words)
 
 
 def parse_timing(timing: object, flush: object, place: str = "--timing", flush_place: str = "--flush") -> Timing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from greenbench import stats
 from greenbench.schema import Block, BlockStatus, Flag, StopReason, Timing
@@ -11,6 +12,10 @@ from greenbench.schema import Block, BlockStatus, Flag, StopReason, Timing
 ENERGY_WINDOW_S = 2.0
 CLOCK_SPREAD = 0.015
 PRECISE_PCT = 0.5
+# A point that failed is tried once more in the same round; attempts count from 1.
+TRIES = 2
+# A block that is discarded is taken again twice; then its point is given up.
+TAKES = 3
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
@@ -97,14 +102,24 @@ def flags(blocks: Sequence[Block], *extra: tuple[Flag, bool]) -> str:
     return ";".join(flag for flag in Flag if flag in found)
 
 
-def stop_reason(plan: Mapping[str, object], blocks: Sequence[Block], last: Block, finished: bool) -> StopReason:
-    """Return why no more blocks were taken: read off what was measured, `last` being the point's last line."""
-    width = stats.half_width_pct(block_medians(blocks))
-    if width is not None and width <= PRECISE_PCT:
+def stop_reason(plan: Mapping[str, object], good: Sequence[Block], standing: Sequence[Block], finished: bool) -> StopReason:
+    """Return why no more blocks were taken, read off the point's lines: those that count, and all that were not taken back."""
+    least, most = (_whole(plan.get(key)) for key in ("rounds", "max_rounds"))
+    width = stats.half_width_pct(block_medians(good))
+    # A narrow interval ends a point only after the rounds that were asked for.
+    if width is not None and width <= PRECISE_PCT and len(good) >= (least or 0):
         return StopReason.PRECISE
-    most = plan.get("max_rounds")
-    if isinstance(most, int) and len({block.round for block in blocks}) >= most:
+    if most is not None and len(good) >= most:
         return StopReason.MAX_ROUNDS
+    thrown = len(list(takewhile(lambda block: block.status is BlockStatus.DISCARDED, reversed(standing))))
+    if thrown >= TAKES or (thrown and finished):
+        return StopReason.IDLE if standing[-1].reason.startswith("idle") else StopReason.THROTTLED
     if not finished:
         return StopReason.INTERRUPTED
-    return StopReason.THROTTLED if last.status is BlockStatus.DISCARDED else StopReason.TIME_LIMIT
+    # Blocks that were taken back use up rounds as well; a campaign makes up for some of them.
+    used_up = most is not None and standing[-1].round >= most + TRIES
+    return StopReason.MAX_ROUNDS if used_up or plan.get("time_limit_s") is None else StopReason.TIME_LIMIT
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,6 +1,7 @@
 """What buffers hold before a launch: values made alike on the host (numpy) and on a device (cupy), fixed by kind, type and seed.
 
-`xp` is the array module, passed in and never imported, so that this module needs no CUDA. bfloat16 is kept as uint16.
+`xp` is the array module, passed in and never imported, so that this module needs no CUDA. bfloat16 is kept as uint16, e4m3 (four
+bits of exponent, three of fraction, no infinity) as uint8, tf32 (ten bits of fraction) as float32.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ ROTATION = 1_299_709
 
 LINE_WORDS = 16  # a chase node: 128 bytes in words of 8
 
-_STORAGE = {"bfloat16": "uint16", "e4m3": "uint8"}
+_STORAGE = {"bfloat16": "uint16", "e4m3": "uint8", "tf32": "float32"}
 # Types of real numbers, and the period of their index fill: a prime, so that no power of two is a period, small enough that the
 # type holds every integer of that range exactly.
-_MODULUS = {"float64": 1021, "float32": 1021, "float16": 1021, "bfloat16": 251}
+_MODULUS = {"float64": 1021, "float32": 1021, "tf32": 1021, "float16": 1021, "bfloat16": 251, "e4m3": 31}
+# The largest whole number of an integer fill, 2 elsewhere. Tensor cores sum e4m3 in 14 bits, where larger ones would soon be cut.
+_LARGEST = {"e4m3": 1}
+_E4M3_MAX = 448.0
 _STRIDES = (7919, 104_729, 15_485_863, 32_452_843, 49_979_687)
 _HASHED = ("int32", "uint32", "int64", "uint64", "uint8")
 
@@ -42,10 +46,53 @@ def from_bf16(xp: Any, bits: Array) -> Array:
 
 def to_bf16(xp: Any, values: Array) -> Array:
     """Return float32 values as bfloat16 bits, rounded to nearest even; NaN stays NaN."""
+    return (_rounded_bits(xp, values, 16) >> 16).astype(xp.uint16)
+
+
+def to_tf32(xp: Any, values: Array) -> Array:
+    """Return float32 values rounded to nearest even in ten bits of fraction; NaN stays NaN."""
+    return _rounded_bits(xp, values, 13).view(xp.float32)
+
+
+def from_e4m3(xp: Any, bits: Array) -> Array:
+    """Return e4m3 bits as float32 values; 0x7f and 0xff are NaN."""
+    return xp.asarray(_E4M3_VALUES)[bits]
+
+
+def _e4m3_values() -> np.ndarray[Any, Any]:
+    """Return the values of all 256 codes. A table, because devices may take subnormal float32 for zero, as cupy lets them."""
+    codes = np.arange(256, dtype=np.uint32)
+    # The fields in those of a float32, whose bias is larger by 120: subnormal numbers come out right as well.
+    values = (((codes & 0x80) << 24) | ((codes & 0x7F) << 20)).view(np.float32) * np.float32(2.0**120)
+    return np.where((codes & 0x7F) == 0x7F, np.float32(np.nan), values)
+
+
+_E4M3_VALUES = _e4m3_values()
+
+
+def to_e4m3(xp: Any, values: Array) -> Array:
+    """Return float32 values as e4m3 bits, rounded to nearest even; what is too large becomes 448, NaN stays NaN."""
+    values = values.astype(xp.float32)
+    magnitude = xp.minimum(xp.abs(xp.where(xp.isnan(values), xp.float32(0), values)), xp.float32(_E4M3_MAX))
+    # Below 2^-6 the steps become no finer; a step too many carries into the exponent by itself.
+    exponent = xp.frexp(xp.maximum(magnitude, xp.float32(2.0**-6)))[1] - 1
+    steps = xp.rint(xp.ldexp(magnitude, 3 - exponent)).astype(xp.int32)
+    code = xp.where(xp.isnan(values), 0x7F, 8 * (exponent + 6) + steps)
+    return (code + 0x80 * xp.signbit(values)).astype(xp.uint8)
+
+
+def from_stored(xp: Any, stored: Array) -> Array:
+    """Return float64 values of a stored array: uint16 holds bfloat16, uint8 holds e4m3."""
+    decode = {"uint16": from_bf16, "uint8": from_e4m3}.get(str(stored.dtype))
+    return (decode(xp, stored) if decode else stored).astype(xp.float64)
+
+
+def _rounded_bits(xp: Any, values: Array, cut: int) -> Array:
+    """Return the bits of float32 values rounded to nearest even so that the lowest `cut` are zero."""
     bits = values.astype(xp.float32).view(xp.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    rounded = (bits + ((1 << (cut - 1)) - 1) + ((bits >> cut) & 1)) >> cut << cut
     is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
-    return xp.where(is_nan, 0x7FC0, rounded).astype(xp.uint16)
+    return xp.where(is_nan, 0x7FC00000, rounded).astype(xp.uint32)
 
 
 def fill(xp: Any, kind: str, dtype: str, count: int, seed: int) -> Array:
@@ -108,9 +155,10 @@ def _normal(xp: Any, out: Array, dtype: str, seed: int) -> None:
 
 
 def _integer(xp: Any, out: Array, dtype: str, seed: int) -> None:
-    """-2 to 2: products and sums are exact in any order."""
+    """-2 to 2, -1 to 1 in e4m3: products and sums are exact in any order."""
     _require("integer", dtype, dtype in _MODULUS or dtype in ("int32", "int64"))
-    small = xp.asarray(_generator(seed).integers(-2, 3, min(out.size, BLOCK), dtype=np.int8))
+    largest = _LARGEST.get(dtype, 2)
+    small = xp.asarray(_generator(seed).integers(-largest, largest + 1, min(out.size, BLOCK), dtype=np.int8))
     _repeat(out, _encode(xp, small.astype(xp.float32), dtype) if dtype in _MODULUS else small.astype(out.dtype))
 
 
@@ -143,7 +191,8 @@ def _repeat(out: Array, block: Array) -> None:
 
 
 def _encode(xp: Any, values: Array, dtype: str) -> Array:
-    return to_bf16(xp, values) if dtype == "bfloat16" else values.astype(storage_dtype(dtype))
+    encode = {"bfloat16": to_bf16, "e4m3": to_e4m3, "tf32": to_tf32}.get(dtype)
+    return encode(xp, values) if encode else values.astype(storage_dtype(dtype))
 
 
 def _generator(seed: int) -> np.random.Generator:
@@ -165,4 +214,16 @@ FILLS: dict[str, Callable[[Any, Array, str, int], None]] = {
     "permutation": _permutation,
 }
 
-__all__ = ["FILLS", "chunks", "fill", "from_bf16", "storage_dtype", "to_bf16", "write_value_bits"]
+__all__ = [
+    "FILLS",
+    "chunks",
+    "fill",
+    "from_bf16",
+    "from_e4m3",
+    "from_stored",
+    "storage_dtype",
+    "to_bf16",
+    "to_e4m3",
+    "to_tf32",
+    "write_value_bits",
+]

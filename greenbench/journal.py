@@ -1,6 +1,7 @@
 """blocks.csv: every visit to a point on disk before the next one starts, and read back after whatever ended the run.
 
-A `void` line takes blocks back: its reason begins with their sequence numbers, `seqs:3-9,12; sentinel off by 1.4 %`.
+A `void` line takes blocks back: its reason begins with their sequence numbers, `seqs:3-9,12; sentinel off by 1.4 %`. A `drift`
+line names blocks in the same way that count although the sentinel moved, since there was no taking them again.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,13 +22,14 @@ from greenbench.schema import Block, BlockKind
 from greenbench.storage import sync_folder, writing
 from greenbench.tables import header_line, parse_line, parse_record, record_line, split_lines
 
-_VOID = re.compile(r"seqs:(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)(?:; .*)?", re.DOTALL | re.ASCII)
+_SEQS = re.compile(r"seqs:(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)(?:; .*)?", re.DOTALL | re.ASCII)
+_NAMING = (BlockKind.VOID, BlockKind.DRIFT)
 
 
 class Journal:
     """The append-only journal of one run; a context manager that holds the file's lock.
 
-    Opening an existing journal cuts off an unfinished last line, so that the next block starts a line of its own.
+    Opening an existing journal changes nothing in it; an unfinished last line is cut off before the next block is appended.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,9 +43,7 @@ class Journal:
                 self._file.seek(0)
                 data = self._file.readall()
             self.blocks, self._size = _parse(data, path)
-            if self._size < len(data):
-                with writing(path):
-                    self._file.truncate(self._size)
+            self._torn = self._size < len(data)
             if not self._size:
                 self._write(header_line(Block))
                 sync_folder(path.parent)
@@ -86,6 +88,9 @@ class Journal:
         kept = f"; everything before it is kept ({len(self.blocks)} blocks), continue with --resume {self.path.parent}"
         with writing(self.path, kept):
             try:
+                if self._torn:
+                    self._file.truncate(self._size)
+                    self._torn = False
                 rest = memoryview(line)
                 while rest:
                     rest = rest[self._file.write(rest) :]
@@ -125,7 +130,7 @@ def _parse(data: bytes, path: Path) -> tuple[list[Block], int]:
         block = parse_record(Block, header, parse_line(line, place), place)
         if blocks and block.seq <= blocks[-1].seq:
             raise ResultFileError(f"{place}, column seq: {block.seq} does not follow {blocks[-1].seq}")
-        if block.kind is BlockKind.VOID:
+        if block.kind in _NAMING:
             _seqs(block.reason, place)
         blocks.append(block)
     return blocks, len(data) - len(rest)
@@ -141,10 +146,10 @@ def _holds_whole_lines(rest: bytes, cells: int) -> bool:
 
 
 def void_reason(seqs: Iterable[int], why: str = "") -> str:
-    """Return the reason of a `void` line that takes these blocks back."""
+    """Return the reason of a `void` or `drift` line that names these blocks."""
     ordered = sorted(set(seqs))
     if not ordered:
-        raise GreenbenchError("a void line must name at least one block")
+        raise GreenbenchError("a void or drift line must name at least one block")
     spans: list[list[int]] = []
     for seq in ordered:
         if spans and seq == spans[-1][1] + 1:
@@ -157,12 +162,25 @@ def void_reason(seqs: Iterable[int], why: str = "") -> str:
 
 def voided(blocks: Sequence[Block]) -> frozenset[int]:
     """Return the sequence numbers that the journal's `void` lines take back."""
-    spans = [span for block in blocks if block.kind is BlockKind.VOID for span in _seqs(block.reason, f"block {block.seq}")]
-    return frozenset(block.seq for block in blocks if any(low <= block.seq <= high for low, high in spans))
+    return _named(blocks, BlockKind.VOID)
+
+
+def drifted(blocks: Sequence[Block]) -> frozenset[int]:
+    """Return the sequence numbers of blocks that are kept although the sentinel moved after them."""
+    return _named(blocks, BlockKind.DRIFT)
+
+
+def _named(blocks: Sequence[Block], kind: BlockKind) -> frozenset[int]:
+    spans = sorted(span for block in blocks if block.kind is kind for span in _seqs(block.reason, f"block {block.seq}"))
+    starts = [low for low, _ in spans]
+    # The farthest end of all spans that begin no later: a long span may hold shorter ones.
+    ends = list(accumulate((high for _, high in spans), max))
+    places = ((block.seq, bisect_right(starts, block.seq)) for block in blocks)
+    return frozenset(seq for seq, place in places if place and seq <= ends[place - 1])
 
 
 def _seqs(reason: str, place: str) -> list[tuple[int, int]]:
-    match = _VOID.fullmatch(reason)
+    match = _SEQS.fullmatch(reason)
     if not match:
         raise ResultFileError(f"{place}, column reason: {reason!r} names no blocks, as seqs:3-9,12 does")
     ends = [span.partition("-") for span in match[1].split(",")]

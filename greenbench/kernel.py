@@ -12,7 +12,8 @@ from pathlib import Path
 from greenbench.bufferspec import BufferSpec
 from greenbench.errors import PlanError
 from greenbench.expr import LIMIT, Expr, ExprError, Number, did_you_mean
-from greenbench.schema import Family, KernelSummary, ParamValue
+from greenbench.schema import Family, KernelSummary, ParamValue, Timing
+from greenbench.yardsticks import ways
 
 BUILT_IN_NAMES = ("sms", "occupancy")
 MAX_BLOCK = 1024
@@ -96,11 +97,14 @@ class Kernel:
     internal: bool
     include: tuple[str, ...]
     headers: tuple[str, ...]
+    toolkit_headers: tuple[str, ...]
     defines: tuple[tuple[str, str], ...]
     local_ok: bool
     require: tuple[Expr, ...] = ()
     versions: tuple[Kernel, ...] = ()
     host: str = ""
+    timing: str = ""
+    sources: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -122,9 +126,18 @@ class Kernel:
         """The buffers that the kernel uses for itself."""
         return tuple(buffer for buffer in self.buffers if buffer.access == "scratch")
 
+    @property
+    def yardsticks(self) -> tuple[str, ...]:
+        """The ways in which the vendor's kernel is measured beside this one: `cublaslt` for rows `gemm_bf16.cublaslt`."""
+        return ways(self.yardstick, [buffer.dtype for buffer in self.operands])
+
     def for_arch(self, arch: str) -> Kernel:
         """Return the file that is compiled for an NVRTC target: NAME.ARCH.cu if there is one for it, else this one."""
         return next((version for version in self.versions if version.archs([arch])), self)
+
+    def timing_of(self, asked: Timing) -> Timing:
+        """Return how a point is timed that asks for this: `auto` is what the file says, if it says anything."""
+        return Timing(self.timing) if asked is Timing.AUTO and self.timing else asked
 
     def config(self, variant: Variant | None) -> str:
         """Return what column `config` says: the variant, behind the architecture if the file is for that one alone."""

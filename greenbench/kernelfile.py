@@ -23,18 +23,30 @@ from greenbench.kernel import (
     variant_name,
 )
 from greenbench.operands import read_buffers
-from greenbench.schema import Family, HostAction
-from greenbench.source import Definition, Kind, definitions, global_names, includes, own_headers, read_source, strip_comments
+from greenbench.references import NEEDS
+from greenbench.schema import Family, HostAction, Timing
+from greenbench.source import (
+    Definition,
+    Kind,
+    definitions,
+    foreign_headers,
+    global_names,
+    includes,
+    own_headers,
+    read_source,
+    strip_comments,
+)
+from greenbench.yardsticks import VENDORS
 
 FAMILIES = tuple(family.value for family in Family)
 HOST_ACTIONS = tuple(action.value for action in HostAction)
-# What may stand beside a kernel, and how it is written.
-YARDSTICKS = {"cublas": "cuBLAS", "torch": "torch"}
-DTYPES = (*DTYPE_BYTES, "tf32")
+# What `auto` may be told to be for a kernel.
+TIMINGS = (Timing.STEADY.value, Timing.HOT.value, Timing.GRAPH.value)
 
 TOP_KEYS = (
     *("family", "summary", "entry", "args", "verify", "min_cc", "arch", "dtype", "buffers", "yardstick"),
     *("internal", "include", "defines", "local_ok", "params", "let", "launch", "variant", "work", "report", "require", "host"),
+    *("timing", "sources"),
 )
 LAUNCH_KEYS = ("block", "grid", "cluster", "smem", "cooperative", "pdl")
 
@@ -69,7 +81,7 @@ def read_kernel(path: Path, prelude: str) -> Kernel:
         verify=_verify(top),
         min_cc=_min_cc(top),
         arch=_arch(top, named_arch),
-        dtype=top.choice("dtype", DTYPES, buffers[0].dtype if buffers else ""),
+        dtype=top.choice("dtype", tuple(DTYPE_BYTES), buffers[0].dtype if buffers else ""),
         buffers=buffers,
         params=params,
         let=let,
@@ -78,16 +90,20 @@ def read_kernel(path: Path, prelude: str) -> Kernel:
         flops=top.section("work", ("flops", "bytes")).expr("flops", names, reals=True),
         bytes=top.section("work", ("flops", "bytes")).expr("bytes", names, reals=True),
         report=_report(top, buffers, params, names),
-        yardstick=top.choice("yardstick", YARDSTICKS),
+        yardstick=top.choice("yardstick", VENDORS),
         internal=top.flag("internal"),
         include=include,
         headers=tuple(header for header, _ in includes(code)),
+        toolkit_headers=foreign_headers(path, code, include),
         defines=defines,
         local_ok=top.flag("local_ok"),
         host=top.choice("host", HOST_ACTIONS),
         require=_require(top, {*dict(params), *dict(integers(defines))}),
+        timing=top.choice("timing", TIMINGS),
+        sources=top.texts("sources"),
     )
     _check_args(top, kernel)
+    _check_reference(top, kernel)
     _check_signature(top, kernel, code)
     if problem := kernel.unmet(dict(params)):
         raise top.error("require", f"the file's own params are refused: {problem}")
@@ -231,13 +247,25 @@ def _verify(top: Section) -> str:
     name = top.text("verify")
     if name in ("", "none"):
         return ""
-    # Imported here, since it imports numpy, which a refused command line should not wait for.
-    from greenbench.verify import REFERENCES
-
-    if name not in REFERENCES:
-        near = did_you_mean(name, REFERENCES)
-        raise top.error("verify", f"verify is {name!r}{near}; there are references for {', '.join(sorted(REFERENCES))}")
+    if name not in NEEDS:
+        near = did_you_mean(name, NEEDS)
+        raise top.error("verify", f"verify is {name!r}{near}; there are references for {', '.join(sorted(NEEDS))}")
     return name
+
+
+def _check_reference(top: Section, kernel: Kernel) -> None:
+    """The reference finds its buffers and params in the kernel; what a kernel keeps for itself (scratch) it does not see."""
+    if not kernel.verify:
+        return
+    needs, params = NEEDS[kernel.verify], dict(kernel.params)
+    operands = [buffer.name for buffer in kernel.operands]
+    integers = [name for name, value in kernel.params if isinstance(value, int)]
+    wanted = ("a buffer", needs.buffers, operands), ("an integer", needs.integers, integers), ("a real", needs.reals, [*params])
+    for what, names, there in wanted:
+        for name in names.split():
+            if name not in there:
+                problem = f"whose reference needs {what} {name!r}; the kernel has {', '.join(there) or 'none'}"
+                raise top.error("verify", f"verify is {kernel.verify!r}, {problem}")
 
 
 def _min_cc(top: Section) -> tuple[int, int] | None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from greenbench.limits import NONE, Limits, share_of
 from greenbench.schema import Family, Row, SmsMode, Status
 
 NEAR_FULL = 0.95
 
-# How a sentence names what binds (column bound_by).
+# How a sentence names what binds (column bound_by), with its verb.
 BINDS = {
-    "compute": "the arithmetic of the SMs",
-    "waves": "waves of thread blocks that do not fill the SMs",
-    "memory": "the HBM bus",
-    "link": "the links between the SMs and the L2",
-    "l2": "the L2",
-    "latency": "latency",
-    "launch": "the cost of a launch",
+    "compute": ("the arithmetic of the SMs", "binds"),
+    "waves": ("arithmetic in waves of thread blocks that do not fill the SMs", "binds"),
+    "memory": ("HBM", "binds"),
+    "link": ("the links of the SMs", "bind"),
+    "l2": ("the L2", "binds"),
+    "latency": ("latency", "binds"),
+    "launch": ("the cost of a launch", "binds"),
 }
 DIVIDED = (Family.GEMM, Family.MEMORY)
 
@@ -26,7 +27,7 @@ DIVIDED = (Family.GEMM, Family.MEMORY)
 class Knee:
     """Where a curve comes within 5 % of the full device; `binds_below` is of the next smaller count, if one was measured.
 
-    `last` tells that no count between it and the full device was measured.
+    `last` tells that no count between it and the full device was measured. The shares say how much of what binds was reached.
     """
 
     sms: int
@@ -38,6 +39,8 @@ class Knee:
     binds_above: str
     kernel: str
     last: bool = False
+    share_below: str = ""
+    share_above: str = ""
 
     @property
     def at_full(self) -> bool:
@@ -47,32 +50,26 @@ class Knee:
     @property
     def sentence(self) -> str:
         """Say in words where the knee is and what binds on each side."""
+        below, above = _binding(self.binds_below, self.share_below), _binding(self.binds_above, self.share_above)
         if self.at_full:
             short = f"{self.below_sms} SMs give {self.below_share_pct:.0f} % of it"
-            return f"{self.kernel} still gains at all {self.full_sms} SMs: {short}{_because(self.binds_below)}."
-        lead = f"{self.kernel} reaches {self.share_pct:.0f} % of the full device with {self.sms} of {self.full_sms} SMs"
+            return f"{self.kernel} still gains at all {self.full_sms} SMs: {short}{below and f'; there {below}'}."
+        lead = f"{self.kernel}: knee at {self.sms} of {self.full_sms} SMs, {self.share_pct:.0f} % of the full device"
         if self.below_sms is None:
             alone = "the only count measured below it" if self.last else "the fewest measured"
-            return f"{lead}, {alone}{_because(self.binds_above)}."
+            return f"{lead}, {alone}{above and f'; {above}'}."
         if self.last:
             lead += ", the largest count measured below it"
-        return f"{lead}; {_sides(self.binds_below, self.binds_above)}."
+        if self.binds_below == self.binds_above:
+            return f"{lead}; {f'on both sides {above}' if above else 'what binds is not known'}."
+        unknown = "nothing known binds"
+        return f"{lead}; below it {below or unknown}, above it {above or unknown}."
 
 
-def _because(binds: str) -> str:
-    """Name what binds at the end of a sentence, or nothing where no bound is known."""
-    return f", bound by {BINDS.get(binds, binds)}" if binds else ""
-
-
-def _sides(below: str, above: str) -> str:
-    """Name what binds on each side of a knee."""
-    if not below and not above:
-        return "what binds is not known"
-    if below == above:
-        return f"bound on both sides by {BINDS.get(below, below)}"
-    return (
-        f"below, the bound is {BINDS.get(below, below) or 'not known'}; from there on, {BINDS.get(above, above) or 'not known'}"
-    )
+def _binding(by: str, share: str) -> str:
+    """Say that something binds, and how much of it was reached; nothing where no bound is known."""
+    noun, verb = BINDS.get(by, (by, "binds"))
+    return f"{noun} {verb}{share and f' ({share})'}" if by else ""
 
 
 def throughput(row: Row) -> float | None:
@@ -86,8 +83,10 @@ def throughput(row: Row) -> float | None:
     return rate if rate and rate > 0 else None
 
 
-def knee(rows: Sequence[Row]) -> Knee | None:
+def knee(rows: Sequence[Row], limits: Limits = NONE) -> Knee | None:
     """Return the knee of one curve (one kernel, params, workqueue and timing), or None where `full` was not measured ok.
+
+    `limits` are the lines of bounds.csv by label, where there are any: from them it is known how near what binds was.
 
     It is read off the measured points, not off a fit: scaling need not be monotone. A row on the
     primary context is no partition and never the knee; with no count below the full device there is nothing to say, nor is there
@@ -116,4 +115,6 @@ def knee(rows: Sequence[Row]) -> Knee | None:
         binds_above=row.bound_by,
         kernel=row.kernel,
         last=sms == largest,
+        share_below=share_of(limits.get(below[2].label)) if below else "",
+        share_above=share_of(limits.get(row.label)),
     )

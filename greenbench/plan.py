@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from greenbench.catalog import Kernel, sweeps_dir
 from greenbench.choices import (
@@ -17,16 +16,18 @@ from greenbench.choices import (
     parse_integers,
     parse_seconds,
     parse_setting,
-    parse_switch,
     parse_timing,
     parse_workqueue,
+    parse_yardsticks,
     read_text,
 )
 from greenbench.errors import PlanError
 from greenbench.expr import did_you_mean
 from greenbench.picks import KernelChoice, apply_settings, read_choices, read_sms
+from greenbench.planrecord import KernelRecord, read_plan_record
 from greenbench.schema import DeviceFacts, ParamValue, Partition, Point, Scope, Timing
 from greenbench.sms import SmsSpec, parse_sms
+from greenbench.yardsticks import WAYS
 
 DEFAULT_PLAN = "quick"
 # Six blocks are the fewest with a 95 % interval of their median; fifteen where the interval stays wide.
@@ -66,7 +67,7 @@ class Plan:
     timing: Timing = Timing.AUTO
     seed: int = 1
     time_limit_s: float | None = None
-    yardsticks: bool = True
+    yardsticks: tuple[str, ...] = tuple(WAYS)
 
     @property
     def flush_dirty(self) -> bool:
@@ -95,35 +96,29 @@ class Plan:
             "timing": self.timing.value,
             "seed": self.seed,
             "time_limit_s": self.time_limit_s,
-            "yardsticks": self.yardsticks,
+            "yardsticks": list(self.yardsticks),
         }
 
 
-def plan_from_dict(table: Mapping[str, Any]) -> Plan:
-    """Return the plan that `Plan.as_dict` wrote; raises KeyError, TypeError, ValueError or AttributeError where it did not."""
-    return Plan(
-        name=table["name"],
-        summary=table["summary"],
-        kernels=tuple(
-            KernelChoice(
-                entry["name"],
-                tuple((name, tuple(values)) for name, values in entry["params"].items()),
-                parse_sms(entry["sms"]) if "sms" in entry else None,
-            )
-            for entry in table["kernels"]
-        ),
-        sms=parse_sms(table["sms"]),
-        granularity=table["granularity"],
-        workqueue=tuple(Scope(word) for word in table["workqueue"]),
-        concurrency_limit=tuple(table["concurrency_limit"]),
-        connections=tuple(table["connections"]),
-        rounds=table["rounds"],
-        max_rounds=table["max_rounds"],
-        timing=Timing(table["timing"]),
-        seed=table["seed"],
-        time_limit_s=table["time_limit_s"],
-        yardsticks=table["yardsticks"],
-    )
+def plan_from_dict(table: Mapping[str, object]) -> Plan:
+    """Return the plan that `Plan.as_dict` wrote; raises BadValueError or PlanError where it did not."""
+    record = read_plan_record(table, "plan")
+    # Both may be left out of a plan, and then they are empty.
+    empty = {key: () for key in ("concurrency_limit", "connections") if getattr(record, key) == ()}
+    given = {key: getattr(record, key) for key in _READERS if key not in empty and getattr(record, key) is not None}
+    values = {key: read(given[key], "--sms" if key == "sms" else f"plan.{key}") for key, read in _READERS.items() if key in given}
+    if not record.kernels:
+        raise PlanError("plan.kernels: the plan names no kernels")
+    kernels = tuple(_choice(entry, f"plan.kernels[{index}]") for index, entry in enumerate(record.kernels))
+    plan = Plan(name=record.name, kernels=kernels, sms=parse_sms(record.sms), timing=record.timing)
+    return _checked(replace(plan, **{**values, **empty}), lambda key: f"plan.{key}")  # type: ignore[arg-type]
+
+
+def _choice(entry: KernelRecord, place: str) -> KernelChoice:
+    for name, values in entry.params.items():
+        if not values:
+            raise PlanError(f"{place}.params.{name}: there is no value")
+    return KernelChoice(entry.name, tuple(entry.params.items()), None if entry.sms is None else parse_sms(entry.sms))
 
 
 def plan_names() -> list[str]:
@@ -227,7 +222,7 @@ _READERS: dict[str, Callable[[object, str], object]] = {
     "max_rounds": lambda value, place: parse_integer(value, place, 1, 10_000),
     "seed": lambda value, place: parse_integer(value, place, 0, 2**63 - 1),
     "time_limit_s": parse_seconds,
-    "yardsticks": parse_switch,
+    "yardsticks": parse_yardsticks,
 }
 
 
@@ -243,7 +238,7 @@ def expand(plan: Plan, device: DeviceFacts, kernels: Mapping[str, Kernel]) -> li
             raise PlanError(f"kernel {choice.name!r} of the plan is in no folder{known}; add its folder with --kernels-dir")
         kernel = kernels[choice.name]
         partitions = (choice.sms or plan.sms).partitions(device, plan.workqueue, plan.concurrency_limit, plan.granularity)
-        names = [kernel.name, *([f"{kernel.name}.{kernel.yardstick}"] if kernel.yardstick and plan.yardsticks else [])]
+        names = [kernel.name, *(f"{kernel.name}.{way}" for way in kernel.yardsticks if way in plan.yardsticks)]
         for values in choice.combinations():
             # What the file for this architecture requires is known only now.
             params = kernel.for_arch(device.arch).merged(values)

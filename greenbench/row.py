@@ -1,4 +1,4 @@
-"""rows.csv as data: its columns are the fields of Row, in their order."""
+"""rows.csv and bounds.csv as data: their columns are the fields of Row and of BoundRow, in their order."""
 
 from __future__ import annotations
 
@@ -71,3 +71,41 @@ class Row:
     verified_error: float | None = None
     status: str = ""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundRow:
+    """One line of bounds.csv: an ok row beside what its SMs could do, by specification and as measured in the same run."""
+
+    schema: int = SCHEMA_VERSION
+    run_id: str = ""
+    label: str = ""
+    kernel: str = ""
+    family: str = ""
+    dtype: str = ""
+    sms_granted: int | None = None
+    timing: str = ""
+    time_us: float | None = None
+    sm_clock_mhz: float | None = None
+    tflop_per_s: float | None = None
+    gb_per_s: float | None = None
+    grid: int | None = None
+    ctas_per_sm: int | None = None
+    wave_efficiency_pct: float | None = None
+    spec_tflop_per_s: float | None = None
+    spec_hbm_gb_per_s: float | None = None
+    spec_link_gb_per_s: float | None = None
+    spec_l2_gb_per_s: float | None = None
+    bound_us: float | None = None
+    bound_by: str = ""
+    bound_pct: float | None = None
+    measured_tflop_per_s: float | None = None
+    measured_hbm_read_gb_per_s: float | None = None
+    measured_hbm_write_gb_per_s: float | None = None
+    measured_hbm_mixed_gb_per_s: float | None = None
+    measured_l2_read_gb_per_s: float | None = None
+    measured_us: float | None = None
+    measured_by: str = ""
+    measured_kernel: str = ""
+    measured_pct: float | None = None
+    flags: str = ""

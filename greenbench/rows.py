@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from greenbench import bounds, figures
-from greenbench.catalog import YARDSTICKS
+from greenbench.ceilings import flagged, launches
 from greenbench.facts import Peaks, peaks
-from greenbench.journal import voided
+from greenbench.journal import drifted, voided
+from greenbench.records import LIST_SEPARATOR
 from greenbench.schema import (
     Block,
     BlockKind,
@@ -24,11 +25,11 @@ from greenbench.schema import (
     RunMeta,
     SmsMode,
     Status,
+    StopReason,
     Timing,
 )
+from greenbench.yardsticks import WAYS
 
-# A point that failed is tried once more in the same round; attempts count from 1.
-TRIES = 2
 # Two cycles at 2 GHz: no launch is shorter, so the events were elsewhere.
 SHORTEST_US = 1e-3
 # More SMs do not make these faster, so a speed-up of theirs would say nothing.
@@ -46,7 +47,9 @@ def derive_rows(meta: RunMeta, blocks: Sequence[Block]) -> list[Row]:
     kernels = {kernel.name: kernel for kernel in meta.kernels}
     limits = peaks(meta.device)
     cases = [_Case(meta, limits, kernels.get(point.kernel), point) for point in meta.points]
-    return _with_speedup([_row(case, visits.get(point_key(case.point), [])) for case in cases])
+    rows = [_row(case, visits.get(point_key(case.point), [])) for case in cases]
+    rows = _with_speedup(cases, _with_best(cases, rows))
+    return flagged(meta.device, rows, launches(row_labels(meta, blocks), blocks))
 
 
 def row_labels(meta: RunMeta, blocks: Sequence[Block]) -> dict[str, str]:
@@ -58,11 +61,12 @@ def row_labels(meta: RunMeta, blocks: Sequence[Block]) -> dict[str, str]:
 
 def _visits(blocks: Sequence[Block]) -> dict[str, list[tuple[Block, bool]]]:
     """Return every point's blocks in their order, each with whether it was taken back; sentinels are nobody's."""
-    gone = voided(blocks)
+    gone, doubted = voided(blocks), drifted(blocks)
     visits: dict[str, list[tuple[Block, bool]]] = {}
     for block in blocks:
         if block.kind is BlockKind.BLOCK:
-            visits.setdefault(block.key, []).append((block, block.seq in gone))
+            marked = replace(block, flags=(*block.flags, Flag.DRIFTED)) if block.seq in doubted else block
+            visits.setdefault(block.key, []).append((marked, block.seq in gone))
     return visits
 
 
@@ -91,7 +95,7 @@ def _row(case: _Case, visits: Sequence[tuple[Block, bool]]) -> Row:
         return replace(row, throttle=figures.throttle(seen), status=status.value, reason=reason)
     if not good:
         return replace(row, flags=Flag.PROFILED.value, status=status.value)
-    measured = _measured(case, row, good, standing[-1])
+    measured = _measured(case, row, good, standing)
     if reason := _impossible(case, measured):
         return replace(row, throttle=measured.throttle, status=Status.FAILED.value, reason=reason)
     return measured
@@ -151,7 +155,7 @@ def _outcome(standing: Sequence[Block], good: Sequence[Block], taken_back: int) 
     last = words[-1] if words else None
     if last is not None and last.status is BlockStatus.UNSUPPORTED:
         return Status.UNSUPPORTED, last.reason or "unsupported, and no reason was recorded"
-    if last is not None and last.status is BlockStatus.FAILED and (last.attempt >= TRIES or not good):
+    if last is not None and last.status is BlockStatus.FAILED and (last.attempt >= figures.TRIES or not good):
         return Status.FAILED, last.reason or "failed, and no reason was recorded"
     if good or any(_only_profiled(block) for block in standing):
         return Status.OK, ""
@@ -177,7 +181,7 @@ def _why_nothing(standing: Sequence[Block], taken_back: int) -> str:
 def _is_yardstick(case: _Case) -> bool:
     """True for a vendor's kernel: its launch is its own, so the tiles of ours say nothing about its waves."""
     named = case.kernel is not None and bool(case.kernel.yardstick_of)
-    return named or case.point.kernel.rpartition(".")[2] in YARDSTICKS
+    return named or case.point.kernel.rpartition(".")[2] in WAYS
 
 
 def _impossible(case: _Case, row: Row) -> str:
@@ -186,7 +190,7 @@ def _impossible(case: _Case, row: Row) -> str:
     return bounds.impossible(case.meta.device, case.limits, row)
 
 
-def _measured(case: _Case, row: Row, good: Sequence[Block], last: Block) -> Row:
+def _measured(case: _Case, row: Row, good: Sequence[Block], standing: Sequence[Block]) -> Row:
     """Return the row with every figure that its blocks carry."""
     device = case.meta.device
     times: dict[str, Any] = figures.times(good)
@@ -210,6 +214,8 @@ def _measured(case: _Case, row: Row, good: Sequence[Block], last: Block) -> Row:
         resident=row.timing == Timing.HOT,
     )
     above = limit is not None and bounds.above_bound(limit.us, time_us)
+    stop = figures.stop_reason(case.meta.plan, good, standing, bool(case.meta.finished))
+    given_up = stop in (StopReason.THROTTLED, StopReason.IDLE)
     return replace(
         row,
         **times,
@@ -219,22 +225,40 @@ def _measured(case: _Case, row: Row, good: Sequence[Block], last: Block) -> Row:
         bound_us=limit.us if limit else None,
         bound_by=limit.by if limit else "",
         bound_pct=100 * limit.us / time_us if limit and time_us > 0 else None,
-        flags=figures.flags(good, (Flag.ABOVE_BOUND, above), (Flag.PROFILED, case.meta.profiled)),
-        stop_reason=figures.stop_reason(case.meta.plan, good, last, bool(case.meta.finished)).value,
+        flags=figures.flags(good, (Flag.ABOVE_BOUND, above), (Flag.PROFILED, case.meta.profiled), (Flag.DISCARDED, given_up)),
+        stop_reason=stop.value,
         verified_error=figures.last_of(block.verified_error for block in good),
         status=Status.OK.value,
     )
 
 
-def _with_speedup(rows: Sequence[Row]) -> list[Row]:
+def _with_best(cases: Sequence[_Case], rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with flag `best` on the fastest of each point's yardsticks, where the point has more than one."""
+    groups: dict[Point, list[int]] = {}
+    for place, case in enumerate(cases):
+        if _is_yardstick(case):
+            own = replace(case.point, kernel=case.point.kernel.partition(".")[0])
+            groups.setdefault(own, []).append(place)
+    marked = list(rows)
+    for places in (places for places in groups.values() if len(places) > 1):
+        times = {place: time_us for place in places if (time_us := rows[place].time_us)}
+        if times:
+            fastest = min(times, key=lambda place: times[place])
+            flags = [*filter(None, rows[fastest].flags.split(LIST_SEPARATOR)), Flag.BEST]
+            marked[fastest] = replace(rows[fastest], flags=LIST_SEPARATOR.join(flags))
+    return marked
+
+
+def _with_speedup(cases: Sequence[_Case], rows: Sequence[Row]) -> list[Row]:
     """Return the rows with speedup and efficiency against the smallest ok partition of their curve."""
+    curves = [_curve(case.point) for case in cases]
     bases: dict[object, Row] = {}
-    for row in rows:
+    for curve, row in zip(curves, rows, strict=True):
         if _scales(row):
-            base = bases.setdefault(_curve(row), row)
+            base = bases.setdefault(curve, row)
             if (row.sms_granted or 0) < (base.sms_granted or 0):
-                bases[_curve(row)] = row
-    return [_against(row, bases) for row in rows]
+                bases[curve] = row
+    return [_against(row, bases.get(curve)) for curve, row in zip(curves, rows, strict=True)]
 
 
 def _scales(row: Row) -> bool:
@@ -251,12 +275,12 @@ def _scales(row: Row) -> bool:
     )
 
 
-def _curve(row: Row) -> tuple[object, ...]:
-    return (row.kernel, row.params, row.workqueue, row.concurrency_limit, row.connections, row.granularity, row.timing)
+def _curve(point: Point) -> Point:
+    """Return what the points of a curve have in common: all but the size; the timing as asked for, not as `auto` chose it."""
+    return replace(point, partition=replace(point.partition, mode=SmsMode.FULL, sms=None))
 
 
-def _against(row: Row, bases: Mapping[object, Row]) -> Row:
-    base = bases.get(_curve(row))
+def _against(row: Row, base: Row | None) -> Row:
     if base is None or not _scales(row) or not (base.time_us and row.time_us and base.sms_granted and row.sms_granted):
         return row
     speedup = base.time_us / row.time_us

@@ -12,14 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn, TypeVar, cast
 
+from greenbench.corow import CoRow
 from greenbench.errors import GreenbenchError, ResultFileError, UsageError
 from greenbench.journal import Journal, read_journal, void_reason, voided
 from greenbench.records import BadValueError, from_json, to_json
-from greenbench.schema import SCHEMA_VERSION, Block, BlockKind, BlockStatus, Row, RunMeta
+from greenbench.schema import SCHEMA_VERSION, Block, BlockKind, BlockStatus, BoundRow, Row, RunMeta
 from greenbench.storage import replace_file, writing
 from greenbench.tables import check_header, header_line, parse_line, parse_record, record_line, split_lines
+
+_Line = TypeVar("_Line", Row, CoRow)
 
 _SAMPLE_COLUMNS = ("label", "round", "seq", "sample_index", "time_us", "launches")
 
@@ -49,6 +52,11 @@ class RunFolder:
     def rows_path(self) -> Path:
         """rows.csv."""
         return self.path / "rows.csv"
+
+    @property
+    def bounds_path(self) -> Path:
+        """bounds.csv."""
+        return self.path / "bounds.csv"
 
     @property
     def samples_path(self) -> Path:
@@ -145,12 +153,35 @@ def _seven_digits(value: float) -> str:
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write rows.csv."""
-    lines = [header_line(Row), *(record_line(row, path, _seven_digits) for row in rows)]
+    _write_table(path, Row, rows)
+
+
+def write_corows(path: Path, rows: Sequence[CoRow]) -> None:
+    """Write the rows.csv of a colocate or switch run."""
+    _write_table(path, CoRow, rows)
+
+
+def write_bounds(path: Path, lines: Sequence[BoundRow]) -> None:
+    """Write bounds.csv."""
+    _write_table(path, BoundRow, lines)
+
+
+def _write_table(path: Path, record: type, items: Sequence[Row] | Sequence[CoRow] | Sequence[BoundRow]) -> None:
+    lines = [header_line(record), *(record_line(item, path, _seven_digits) for item in items)]
     replace_file(path, b"".join(lines))
 
 
 def read_rows(path: Path) -> list[Row]:
     """Read a rows.csv, or that of a run folder; strict, naming row and column of what is wrong."""
+    return _read_table(path, Row)
+
+
+def read_corows(path: Path) -> list[CoRow]:
+    """Read the rows.csv of a colocate or switch run, or of its folder; as strict as `read_rows`."""
+    return _read_table(path, CoRow)
+
+
+def _read_table(path: Path, record: type[_Line]) -> list[_Line]:
     path = path / "rows.csv" if path.is_dir() else path
     data = _read(path).removeprefix(b"\xef\xbb\xbf")
     lines, rest = split_lines(data)
@@ -158,21 +189,21 @@ def read_rows(path: Path) -> list[Row]:
     if not lines:
         raise ResultFileError(f"{path} is empty, not a table of rows")
     header = parse_line(lines[0], f"{path} header")
-    check_header(Row, header, path)
+    check_header(record, header, path)
     rows = []
     for number, line in enumerate(lines[1:], start=1):
         place = f"{path} row {number}"
         cells = parse_line(line, place)
         if cells:
-            rows.append(_parse_row(header, cells, place))
+            rows.append(_parse_row(record, header, cells, place))
     return rows
 
 
-def _parse_row(header: Sequence[str], cells: Sequence[str], place: str) -> Row:
+def _parse_row(record: type[_Line], header: Sequence[str], cells: Sequence[str], place: str) -> _Line:
     schema = cells[header.index("schema")] if len(cells) == len(header) else str(SCHEMA_VERSION)
     if schema.isascii() and schema.isdigit() and int(schema) != SCHEMA_VERSION:
         raise _other_schema(place, schema)
-    return parse_record(Row, header, cells, place)
+    return parse_record(record, header, cells, place)
 
 
 def write_samples(path: Path, labels: Mapping[str, str], blocks: Sequence[Block]) -> None:
@@ -230,12 +261,15 @@ def _point_obstacle(old: RunMeta, new: RunMeta) -> str:
 __all__ = [
     "Journal",
     "RunFolder",
+    "read_corows",
     "read_journal",
     "read_meta",
     "read_rows",
     "resume_obstacle",
     "void_reason",
     "voided",
+    "write_bounds",
+    "write_corows",
     "write_meta",
     "write_rows",
     "write_samples",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 
-from greenbench.row import SCHEMA_VERSION as SCHEMA_VERSION, Row as Row
+from greenbench.row import SCHEMA_VERSION as SCHEMA_VERSION, BoundRow as BoundRow, Row as Row
 from greenbench.words import (
     Api as Api,
     Backend as Backend,

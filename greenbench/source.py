@@ -14,6 +14,8 @@ MAX_SOURCE = 4 * 2**20
 
 _COMMENT_OR_LITERAL = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")', re.MULTILINE)
+# Lines of // from that word on, to one that is empty or no comment.
+_LIMITS = re.compile(r"^// Limited by[^\n]*(?:\n//[ \t]*[^\s][^\n]*)*", re.MULTILINE)
 _BOUNDS = re.compile(r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)")
 _INTEGERS = frozenset(
     (
@@ -71,6 +73,12 @@ def read_source(path: Path) -> str:
     return text.replace("\r\n", "\n")
 
 
+def limits_of(source: str) -> str:
+    """Return what the first comment that begins with "Limited by" says up to its first blank line, as one line."""
+    found = _LIMITS.search(source)
+    return " ".join(line.strip().removeprefix("//").strip() for line in found.group().splitlines()) if found else ""
+
+
 def strip_comments(source: str) -> str:
     """Blank out comments, keeping literals and line numbers."""
 
@@ -88,17 +96,29 @@ def includes(code: str) -> tuple[tuple[str, bool], ...]:
 
 def own_headers(path: Path, code: str, include: Sequence[str]) -> list[str]:
     """Return the text of the headers that lie beside the kernel or in its `include` folders, and of theirs."""
+    return list(_headers(path, code, include)[0].values())
+
+
+def foreign_headers(path: Path, code: str, include: Sequence[str]) -> tuple[str, ...]:
+    """Return the headers that lie in none of those places, so that a toolkit must have them."""
+    return tuple(dict.fromkeys(_headers(path, code, include)[1]))
+
+
+def _headers(path: Path, code: str, include: Sequence[str]) -> tuple[dict[Path, str], list[str]]:
     found: dict[Path, str] = {}
+    missing: list[str] = []
     waiting = [(path.parent, code)]
     while waiting:
         folder, text = waiting.pop()
         for header, quoted in includes(text):
             places = ([folder] if quoted else []) + [path.parent / each for each in include]
             file = next((place / header for place in places if (place / header).is_file()), None)
-            if file is not None and file.resolve() not in found:
+            if file is None:
+                missing.append(header)
+            elif file.resolve() not in found:
                 found[file.resolve()] = strip_comments(read_source(file))
                 waiting.append((file.parent, found[file.resolve()]))
-    return list(found.values())
+    return found, missing
 
 
 def global_names(code: str) -> tuple[str, ...]:
@@ -170,8 +190,10 @@ __all__ = [
     "Kind",
     "Parameter",
     "definitions",
+    "foreign_headers",
     "global_names",
     "includes",
+    "limits_of",
     "own_headers",
     "read_source",
     "strip_comments",

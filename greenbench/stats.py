@@ -12,6 +12,8 @@ from functools import lru_cache
 
 P95_LEAST = 1_000
 P99_LEAST = 3_000
+# A coverage that is exactly the one asked for (31/32 of six values) is not to be missed by the last bits.
+COVERAGE_ROUNDING = 1e-12
 
 MODE_DISTANCE = 0.03
 MODE_SHARE = 0.20
@@ -35,14 +37,15 @@ def median_rank(n: int, confidence: float) -> int:
     """
     if not 0 < confidence < 1:
         raise ValueError(f"a confidence of {confidence} was asked for: it lies between 0 and 1")
-    scale = 10**12
-    allowed = round((1 - confidence) * scale) << n
-    outside = 0
-    for k in range(1, n // 2 + 1):
-        outside += math.comb(n, k - 1)
-        if 2 * outside * scale > allowed:
-            return k - 1
-    return n // 2
+    k = n // 2
+    # From the middle outwards, where almost all of the distribution lies: some sqrt(n) steps instead of n binomials.
+    share = math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2))
+    inside = share * (1 if n % 2 == 0 else 2)
+    while k and inside < confidence - COVERAGE_ROUNDING:
+        k -= 1
+        share *= (k + 1) / (n - k)
+        inside += 2 * share
+    return k
 
 
 def median_interval(xs: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:

@@ -11,15 +11,13 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from greenbench.errors import KernelFileError
-from greenbench.fills import CHUNK, Array, chunks, from_bf16
+from greenbench.fills import CHUNK, Array, chunks, from_stored
 
 if TYPE_CHECKING:
     from greenbench.verify import Case, Outcome
 
-# Float32 sums of rows, relative to the result, and the rounding of a result on top. uint16 holds bfloat16.
+# Float32 sums of rows, relative to the result; the rounding of a result comes on top.
 RELATIVE = 1e-5
-ROUNDING = {"uint16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 # Below this a result counts as zero: far above float32's smallest normal number, far below any result of random inputs.
 SMALLEST = 2.0**-118
 HEAD_SIZE = 128
@@ -27,19 +25,7 @@ HEAD_SIZE = 128
 PROBABILITIES = 1e-2
 
 
-def values(xp: Any, stored: Array) -> Array:
-    """Return float64 values of a stored array; uint16 holds bfloat16."""
-    return (from_bf16(xp, stored) if str(stored.dtype) == "uint16" else stored).astype(xp.float64)
-
-
-def _rounding(case: Case, name: str) -> float:
-    dtype = str(case.buffer(name).dtype)
-    if dtype not in ROUNDING:
-        raise KernelFileError(f"reference {case.name!r} knows no tolerance for a result of type {dtype}")
-    return ROUNDING[dtype]
-
-
-def _heights(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+def heights(rows: int, columns: int) -> Iterator[tuple[int, int]]:
     """Yield (start, stop) of groups of rows of at most CHUNK elements, but of one row."""
     height = max(1, CHUNK // columns)
     for start in range(0, rows, height):
@@ -76,13 +62,13 @@ def _dot(case: Case) -> Outcome:
 
     def whole() -> float:
         pieces = chunks(b.size)
-        return sum(float((values(xp, b[i:j]) * values(xp, c[i:j])).sum()) for i, j in pieces)
+        return sum(float((from_stored(xp, b[i:j]) * from_stored(xp, c[i:j])).sum()) for i, j in pieces)
 
     wanted = case.once("dot", whole)
     partial = case.buffer("partial")
-    got = sum(float(values(xp, partial[i:j]).sum()) for i, j in chunks(partial.size))
+    got = sum(float(from_stored(xp, partial[i:j]).sum()) for i, j in chunks(partial.size))
     apart = abs(got - wanted)
-    allowed = ROUNDING["float32"] * abs(wanted)
+    allowed = case.rounding("partial") * abs(wanted)
     return apart if apart <= math.inf else math.inf, allowed, f"the partial sums give {got:.17g}, the products {wanted:.17g}"
 
 
@@ -104,7 +90,7 @@ def _moved(case: Case, got: Array, expected: Callable[[int, int], Array]) -> Out
     bits = f"uint{8 * got.dtype.itemsize}"
     rows, columns = got.shape
     wrong, detail = 0, "all elements are equal"
-    for start, stop in _heights(rows, columns):
+    for start, stop in heights(rows, columns):
         have, want = got[start:stop].view(bits), case.xp.ascontiguousarray(expected(start, stop)).view(bits)
         differs = (have != want).ravel()
         count = int(differs.sum())
@@ -121,7 +107,7 @@ def _moved(case: Case, got: Array, expected: Callable[[int, int], Array]) -> Out
 def _rmsnorm(case: Case) -> Outcome:
     """y = x / sqrt(mean(x^2) + eps) * w, row by row; error is relative to each element."""
     xp, eps, cols = case.xp, case.real("eps"), case.integer("cols")
-    w = values(xp, case.matrix("w", 1, cols))
+    w = from_stored(xp, case.matrix("w", 1, cols))
     return _rows(case, lambda x: x / xp.sqrt((x * x).mean(axis=1, keepdims=True) + eps) * w)
 
 
@@ -138,41 +124,19 @@ def _softmax_of(xp: Any, x: Array) -> Array:
 def _rows(case: Case, formula: Callable[[Array], Array]) -> Outcome:
     xp, rows, cols = case.xp, case.integer("rows"), case.integer("cols")
     x, y, worst = case.matrix("x", rows, cols), case.matrix("y", rows, cols), Worst(case.xp, cols)
-    for start, stop in _heights(rows, cols):
-        want = formula(values(xp, x[start:stop]))
-        worst.look(start, values(xp, y[start:stop]), want, xp.maximum(xp.abs(want), SMALLEST))
-    return worst.error, RELATIVE + _rounding(case, "y"), worst.detail
-
-
-def _linear(case: Case) -> Outcome:
-    """y[m][n] = x[m][k] W[n][k]^T; error and tolerance as of a GEMM: |y - ref| / (rms(x) rms(W) sqrt(k))."""
-    xp, (m, n, k) = case.xp, (case.integer(name) for name in "mnk")
-    tolerance, rounding = 1e-4 * max(1.0, k / 4096), _rounding(case, "y")
-    reference, scale = case.once("linear", lambda: _linear_reference(case, m, n, k))
-    worst = Worst(xp, n)
-    y = values(xp, case.matrix("y", m, n))
-    worst.look(0, y, reference, scale + rounding / tolerance * xp.abs(reference))
-    return worst.error, tolerance, worst.detail
-
-
-def _linear_reference(case: Case, m: int, n: int, k: int) -> tuple[Array, float]:
-    xp, x, w = case.xp, values(case.xp, case.matrix("x", m, k)), case.matrix("w", n, k)
-    reference, squares = xp.empty((m, n), dtype=xp.float64), 0.0
-    for start, stop in _heights(n, k):
-        part = values(xp, w[start:stop])
-        squares += float((part * part).sum())
-        reference[:, start:stop] = x @ part.T
-    scale = math.sqrt(squares / (n * k) * float((x * x).mean()) * k)
-    return reference, scale or 1.0
+    for start, stop in heights(rows, cols):
+        want = formula(from_stored(xp, x[start:stop]))
+        worst.look(start, from_stored(xp, y[start:stop]), want, xp.maximum(xp.abs(want), SMALLEST))
+    return worst.error, RELATIVE + case.rounding("y"), worst.detail
 
 
 def _decode_attention(case: Case) -> Outcome:
     """out = softmax(q K^T / sqrt(128)) V for every sequence and head; error is relative to the rms of a head's result."""
     xp, batch, heads = case.xp, case.integer("batch"), case.integer("heads")
-    rounding = _rounding(case, "out")
+    rounding = case.rounding("out")
     reference, scale = case.once("decode_attention", lambda: _attention_reference(case, batch, heads))
     worst = Worst(xp, HEAD_SIZE)
-    out = values(xp, case.matrix("out", batch * heads, HEAD_SIZE))
+    out = from_stored(xp, case.matrix("out", batch * heads, HEAD_SIZE))
     worst.look(0, out, reference, scale + rounding / PROBABILITIES * xp.abs(reference))
     return worst.error, PROBABILITIES, worst.detail
 
@@ -183,7 +147,7 @@ def _attention_reference(case: Case, batch: int, heads: int) -> tuple[Array, Arr
     row_pages = -(-context // page)
     pages = case.matrix("pages", batch, row_pages)
     cache = [case.matrix(name, batch * row_pages, kv_heads * page * HEAD_SIZE) for name in ("keys", "values")]
-    queries = values(xp, case.matrix("q", batch * heads, HEAD_SIZE)).reshape(batch, kv_heads, heads // kv_heads, HEAD_SIZE)
+    queries = from_stored(xp, case.matrix("q", batch * heads, HEAD_SIZE)).reshape(batch, kv_heads, heads // kv_heads, HEAD_SIZE)
     results = []
     for sequence in range(batch):
         keys, held = (_tokens(xp, part[pages[sequence]], kv_heads, page, context) for part in cache)
@@ -195,7 +159,7 @@ def _attention_reference(case: Case, batch: int, heads: int) -> tuple[Array, Arr
 
 def _tokens(xp: Any, pages: Array, kv_heads: int, page: int, context: int) -> Array:
     """Return [kv_head][token][dimension] of the pages of one sequence, in their order."""
-    by_head = values(xp, pages).reshape(-1, kv_heads, page, HEAD_SIZE).transpose(1, 0, 2, 3)
+    by_head = from_stored(xp, pages).reshape(-1, kv_heads, page, HEAD_SIZE).transpose(1, 0, 2, 3)
     return by_head.reshape(kv_heads, -1, HEAD_SIZE)[:, :context]
 
 
@@ -205,8 +169,7 @@ STREAMS: dict[str, Callable[[Case], Outcome]] = {
     "gather": _gather,
     "rmsnorm": _rmsnorm,
     "softmax": _softmax,
-    "linear": _linear,
     "decode_attention": _decode_attention,
 }
 
-__all__ = ["STREAMS"]
+__all__ = ["STREAMS", "Worst", "heights"]

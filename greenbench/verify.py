@@ -24,7 +24,9 @@ from greenbench.fills import (
     to_bf16,
     write_value_bits,
 )
+from greenbench.peaked import PEAKS
 from greenbench.probed import PROBES, on_host
+from greenbench.products import PRODUCTS
 from greenbench.schema import ParamValue
 from greenbench.streamed import STREAMS
 
@@ -32,8 +34,8 @@ Outcome = tuple[float, float, str]
 
 SPIN_SLACK_NS = 20_000.0
 TRIAD_ULPS = 2.0
-# Elements of C that are compared at once, and rows of A times columns of B that are multiplied at once.
-PANEL = 1 << 24
+# Rounding of one result, relative to it, by the type that stores it: uint16 holds bfloat16.
+_ROUNDING = {"uint16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 
 
 class Case:
@@ -79,6 +81,13 @@ class Case:
             there = ", ".join(self._params) or "none"
             raise KernelFileError(f"reference {self.name!r} needs a parameter {name!r}; the kernel has {there}")
         return value
+
+    def rounding(self, name: str) -> float:
+        """Return how far an element of a result may be off for having been rounded to its type, relative to the element."""
+        dtype = str(self.buffer(name).dtype)
+        if dtype not in _ROUNDING:
+            raise KernelFileError(f"reference {self.name!r} knows no tolerance for a result of type {dtype}")
+        return _ROUNDING[dtype]
 
     def once(self, key: str, make: Callable[[], Any]) -> Any:
         """Return what `make` gave the first time: inputs do not change between launches."""
@@ -163,65 +172,6 @@ def _sum32(xp: Any, values: Array) -> int:
     return sum(int(values[start:stop].sum(dtype=xp.uint64)) for start, stop in chunks(values.size)) % 2**32
 
 
-def _gemm(case: Case) -> Outcome:
-    """C = A*B, row-major, against float64 of the same inputs; error is max|C - ref| / (rms(A) rms(B) sqrt(k)).
-
-    Rounding of the output is allowed on top, in proportion to each element, so that one wrong element or tile shows beside
-    any number of right ones.
-    """
-    xp = case.xp
-    m, n, k = (case.integer(name) for name in "mnk")
-    dtype = str(case.buffer("c").dtype)
-    if dtype not in _GEMM_TYPES:
-        raise KernelFileError(f"reference 'gemm' knows no tolerance for a result of type {dtype}")
-    tolerance, rounding = _GEMM_TYPES[dtype](k)
-    reference, scale = case.once("gemm", lambda: _gemm_reference(case, m, n, k))
-    c = case.matrix("c", m, n)
-    worst, row, col = -1.0, 0, 0
-    for start, stop in _panels(m, n):
-        ref = reference[start:stop].astype(xp.float64)
-        error = xp.abs(_values(xp, c[start:stop]) - ref) / (scale + rounding / tolerance * xp.abs(ref))
-        error = xp.where(xp.isnan(error), xp.inf, error)
-        place = int(error.argmax())
-        if float(error.ravel()[place]) > worst:
-            worst, row, col = float(error.ravel()[place]), start + place // n, place % n
-    got = float(_values(xp, c[row, col : col + 1])[0])
-    return worst, tolerance, f"worst at row {row}, column {col}: {got:.7g} instead of {float(reference[row, col]):.7g}"
-
-
-# Storage type -> k -> (tolerance, rounding of one output). The tolerance is about five times the largest error of 20000 dot
-# products of N(0, 1) values, modelled with float32 accumulators that align and truncate as tensor cores do.
-_GEMM_TYPES: dict[str, Callable[[int], tuple[float, float]]] = {
-    "float32": lambda k: (5e-5 * max(1.0, math.sqrt(k / 4096)), 2.0**-24),
-    "uint16": lambda k: (1e-4 * max(1.0, k / 4096), 2.0**-8),
-    "float16": lambda k: (1e-4 * max(1.0, k / 4096), 2.0**-11),
-}
-
-
-def _gemm_reference(case: Case, m: int, n: int, k: int) -> tuple[Array, float]:
-    """Return the product in float32 (its rounding is far below every tolerance) and the size of a typical element."""
-    xp = case.xp
-    a, b = case.matrix("a", m, k), _values(xp, case.matrix("b", k, n))
-    reference = xp.empty((m, n), dtype=xp.float32)
-    squares = 0.0
-    for start, stop in _panels(m, max(n, k)):
-        part = _values(xp, a[start:stop])
-        squares += float((part * part).sum())
-        reference[start:stop] = part @ b
-    scale = math.sqrt(squares / (m * k)) * math.sqrt(float((b * b).mean())) * math.sqrt(k)
-    return reference, scale or 1.0
-
-
-def _panels(rows: int, columns: int) -> list[tuple[int, int]]:
-    height = max(1, PANEL // columns)
-    return [(start, min(rows, start + height)) for start in range(0, rows, height)]
-
-
-def _values(xp: Any, stored: Array) -> Array:
-    """Return float64 values of a stored array; uint16 holds bfloat16."""
-    return (from_bf16(xp, stored) if str(stored.dtype) == "uint16" else stored).astype(xp.float64)
-
-
 def _chase(case: Case) -> Outcome:
     """From position 0, `hops` steps along the cycle end where the kernel says; its cycles are at least one per hop."""
     hops = case.integer("hops")
@@ -255,11 +205,12 @@ REFERENCES: dict[str, Callable[[Case], Outcome]] = {
     "triad": _triad,
     "read": _read,
     "write": _write,
-    "gemm": _gemm,
     "chase": _chase,
     "spin": _spin,
+    **PRODUCTS,
     **STREAMS,
     **PROBES,
+    **PEAKS,
 }
 
 __all__ = ["FILLS", "REFERENCES", "Case", "check", "fill", "from_bf16", "storage_dtype", "to_bf16"]

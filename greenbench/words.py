@@ -89,11 +89,12 @@ class StopReason(StrEnum):
     MAX_ROUNDS = "max_rounds"
     TIME_LIMIT = "time_limit"
     THROTTLED = "throttled"
+    IDLE = "idle"
     INTERRUPTED = "interrupted"
 
 
 class Flag(StrEnum):
-    """Remarks on a kept row."""
+    """Remarks on a kept row; `best` is the fastest of several yardsticks at one point."""
 
     POWER_CAPPED = "power_capped"
     CLOCK_UNSTABLE = "clock_unstable"
@@ -104,14 +105,18 @@ class Flag(StrEnum):
     REMAINDER = "remainder"
     SATURATED = "saturated"
     PROFILED = "profiled"
+    DRIFTED = "drifted"
+    DISCARDED = "discarded"
+    BEST = "best"
 
 
 class BlockKind(StrEnum):
-    """Lines of the journal: a visit to a point, a visit to the sentinel, or blocks taken back (drift)."""
+    """Lines of the journal: a visit to a point, one to the sentinel, and blocks around which it moved: taken back, or kept."""
 
     BLOCK = "block"
     SENTINEL = "sentinel"
     VOID = "void"
+    DRIFT = "drift"
 
 
 class BlockStatus(StrEnum):

@@ -4,6 +4,7 @@ summary = "atomicAdd in L2: cycles per dependent add; more threads and addresses
 entry   = "atomic_global"
 args    = ["sums", "last", "cycles", "per_sm", "threads", "addresses", "hops"]
 verify  = "atomic"
+sources = ["PTX ISA: atom.global; nothing published to compare with"]
 buffers = [
     { name = "sums",   dtype = "uint32", count = "8 * addresses", fill = "zero", access = "state" },
     { name = "last",   dtype = "uint32", count = "threads * max(1, per_sm * sms)", fill = "poison" },

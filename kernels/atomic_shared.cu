@@ -4,6 +4,7 @@ summary = "atomicAdd in shared memory: cycles per dependent add; more threads gi
 entry   = "atomic_shared"
 args    = ["sums", "last", "cycles", "threads", "addresses", "hops"]
 verify  = "atomic"
+sources = ["PTX ISA: atom.shared; nothing published to compare with"]
 buffers = [
     { name = "sums",   dtype = "uint32", count = "addresses", fill = "poison" },
     { name = "last",   dtype = "uint32", count = "threads", fill = "poison" },

@@ -4,6 +4,7 @@ summary = "Pointer chase: cycles per dependent load, one random cycle over lines
 entry   = "chase"
 args    = ["nodes", "state", "cycles", "bytes", "hops"]
 verify  = "chase"
+sources = ["RRZE-HPC/gpu-benches gpu-latency", "HPMLL/NVIDIA-Hopper-Benchmark random_latency"]
 buffers = [
     { name = "nodes",  dtype = "uint64", count = "16 * max(1, bytes // 128)", fill = "cycle", access = "in" },
     { name = "state",  dtype = "uint64", count = 2, fill = "zero", access = "state" },

@@ -4,6 +4,7 @@ summary = "Pointer chase in shared memory: cycles per dependent 4-byte load of o
 entry   = "chase_shared"
 args    = ["nodes", "end", "cycles", "lines", "hops"]
 verify  = "chase_index"
+sources = ["arXiv 2402.13499", "HPMLL/NVIDIA-Hopper-Benchmark DSM/Latency"]
 buffers = [
     { name = "nodes",  dtype = "uint64", count = "16 * lines", fill = "cycle", access = "in" },
     { name = "end",    dtype = "uint64", count = 1, fill = "poison" },

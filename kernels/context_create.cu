@@ -5,6 +5,7 @@ summary = "Host time to create a green context of the lane; api 0 cuda.core, 1 d
 entry   = "context_create"
 args    = []
 verify  = "none"
+sources = ["CUDA Driver API: cuGreenCtxCreate"]
 buffers = []
 
 [params]

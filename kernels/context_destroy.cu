@@ -5,6 +5,7 @@ summary = "Host time to destroy a green context of the lane; api 0 cuda.core, 1 
 entry   = "context_destroy"
 args    = []
 verify  = "none"
+sources = ["CUDA Driver API: cuGreenCtxDestroy"]
 buffers = []
 
 [params]

@@ -4,7 +4,9 @@ summary = "STREAM copy a = b, 16-byte accesses."
 entry   = "copy"
 args    = ["a", "b", "n"]
 verify  = "copy"
+sources = ["STREAM (J. McCalpin)", "UoB-HPC/BabelStream"]
 dtype   = "float32"
+yardstick = "torch"
 buffers = [
     { name = "a", dtype = "float32", count = "n", fill = "poison" },
     { name = "b", dtype = "float32", count = "n", fill = "index" },

@@ -4,7 +4,9 @@ summary = "STREAM copy a = b, 16-byte accesses; on few SMs through rings that th
 entry   = "copy"
 args    = ["a", "b", "n"]
 verify  = "copy"
+sources = ["STREAM (J. McCalpin)", "bytes in flight: HPMLL/NVIDIA-Hopper-Benchmark TMA/Throughput"]
 dtype   = "float32"
+yardstick = "torch"
 arch    = "sm_90a"
 buffers = [
     { name = "a", dtype = "float32", count = "n", fill = "poison" },

@@ -4,6 +4,7 @@ summary = "Attention of one new token over a paged bfloat16 KV cache, grouped he
 entry   = "decode_attention"
 args    = ["out", "q", "keys", "values", "pages", "partial", "arrived", "batch", "heads", "kv_heads", "context", "page"]
 verify  = "decode_attention"
+sources = ["definition: torch.nn.functional.scaled_dot_product_attention", "paged keys and values: arXiv 2309.06180"]
 min_cc  = [8, 0]
 dtype   = "bfloat16"
 yardstick = "torch"
@@ -23,7 +24,7 @@ batch = 16
 heads = 32
 kv_heads = 8
 context = 8192
-page = 16
+page = 64
 
 [defines]
 WARPS = 4

@@ -4,6 +4,7 @@ summary = "Dot product of two float32 arrays, 16-byte loads, one partial sum per
 entry   = "dot"
 args    = ["partial", "b", "c", "n"]
 verify  = "dot"
+sources = ["UoB-HPC/BabelStream, dot"]
 min_cc  = [8, 0]
 dtype   = "float32"
 yardstick = "torch"

@@ -4,6 +4,7 @@ summary = "Pointer chase in the shared memory of a cluster of 2: the other CTA (
 entry   = "dsmem"
 args    = ["nodes", "end", "cycles", "lines", "hops", "remote"]
 verify  = "chase_index"
+sources = ["HPMLL/NVIDIA-Hopper-Benchmark DSM/Latency"]
 min_cc  = [9, 0]
 buffers = [
     { name = "nodes",  dtype = "uint64", count = "16 * lines", fill = "cycle", access = "in" },

@@ -5,6 +5,7 @@ summary = "Host time to record an event on an idle stream; api 0 cuda.core, 1 dr
 entry   = "event_record"
 args    = []
 verify  = "none"
+sources = ["CUDA Driver API: cuEventRecord"]
 buffers = []
 
 [params]

@@ -4,6 +4,7 @@ summary = "Rows of a table picked by an index, as an embedding or a page lookup 
 entry   = "gather"
 args    = ["a", "b", "index", "rows", "d"]
 verify  = "gather"
+sources = ["definition: torch.index_select"]
 min_cc  = [8, 0]
 dtype   = "uint32"
 yardstick = "torch"

@@ -4,6 +4,7 @@ summary = "Linear layer of decoding, y = x*W^T in bfloat16 with few rows of x."
 entry   = "gemv"
 args    = ["y", "x", "w", "partial", "arrived", "m", "n", "k"]
 verify  = "linear"
+sources = ["definition: torch.nn.functional.linear"]
 min_cc  = [8, 0]
 dtype   = "bfloat16"
 yardstick = "torch"

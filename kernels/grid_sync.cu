@@ -4,6 +4,7 @@ summary = "Barrier over one CTA per SM of the lane: cycles per barrier of a coop
 entry   = "grid_sync"
 args    = ["state", "passed", "cycles", "barriers"]
 verify  = "grid_sync"
+sources = ["RRZE-HPC/gpu-benches gpu-small-kernels"]
 buffers = [
     { name = "state",  dtype = "uint32", count = 64, fill = "zero", access = "state" },
     { name = "passed", dtype = "uint64", count = "2 * sms", fill = "zero", access = "state" },

@@ -4,6 +4,7 @@ summary = "L2 lines sorted by distance from one SM: cycles per hop over the near
 entry   = "l2_halves"
 args    = ["nodes", "state", "cycles", "lines", "half", "hops"]
 verify  = "l2_halves"
+sources = ["RRZE-HPC/gpu-benches gpu-latency: two halves of the L2"]
 require = ["max(0, 2 - lines)"]
 buffers = [
     { name = "nodes",  dtype = "uint64", count = "16 * lines", fill = "cycle", access = "in" },

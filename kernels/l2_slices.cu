@@ -4,6 +4,7 @@ summary = "L2 latency of each SM of the lane over the same warm lines; reports o
 entry   = "l2_slices"
 args    = ["nodes", "state", "ends", "per_sm", "cycles", "lines", "percentile"]
 verify  = "l2_slices"
+sources = ["arXiv 2606.22588"]
 buffers = [
     { name = "nodes",  dtype = "uint64", count = "16 * lines", fill = "cycle", access = "in" },
     { name = "state",  dtype = "uint32", count = 4096, fill = "zero", access = "state" },

@@ -4,6 +4,7 @@ summary = "Empty kernel, each launch programmatically dependent on the one befor
 entry   = "launch_pdl"
 args    = []
 verify  = "none"
+sources = ["PTX ISA: griddepcontrol"]
 min_cc  = [9, 0]
 buffers = []
 

@@ -4,6 +4,7 @@ summary = "Empty kernel: the floor under every launch."
 entry   = "null_launch"
 args    = []
 verify  = "none"
+sources = ["RRZE-HPC/gpu-benches gpu-small-kernels"]
 buffers = []
 
 [launch]

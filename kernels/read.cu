@@ -4,7 +4,9 @@ summary = "Reduction: sum of 32-bit integers, 16-byte loads, one partial sum per
 entry   = "read_sum"
 args    = ["partial", "b", "n"]
 verify  = "read"
+sources = ["to compare with: sums of int32 by NVIDIA CUB and pranjalssh/fast.cu"]
 dtype   = "uint32"
+yardstick = "torch"
 buffers = [
     { name = "partial", dtype = "uint32", count = "tiles", fill = "poison" },
     { name = "b",       dtype = "uint32", count = "n", fill = "index" },

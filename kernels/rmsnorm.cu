@@ -4,6 +4,7 @@ summary = "RMSNorm of bfloat16 rows with weights, every row read once and kept i
 entry   = "rmsnorm"
 args    = ["y", "x", "w", "eps", "rows", "cols"]
 verify  = "rmsnorm"
+sources = ["definition: torch.nn.functional.rms_norm"]
 min_cc  = [8, 0]
 dtype   = "bfloat16"
 yardstick = "torch"
@@ -19,9 +20,8 @@ cols = 8192
 eps = 0.000001
 
 [defines]
-VECTORS = 4
-MAX_THREADS = 1024
-PREFETCH = 0
+VECTORS = 8
+MAX_THREADS = 512
 
 [launch]
 block = "32 * ceil_div(cols, 256 * VECTORS)"
@@ -34,7 +34,7 @@ flops = "4 * rows * cols"
 
 // Limited by memory bandwidth: a row is read once and stays in registers between its sum of squares and its scaling; CTAs
 // beside each other on an SM load while one adds up. Weights come out of L1 and are not counted as bytes. A row may have up to
-// 8192 * VECTORS columns; one whose rows are not made of 16-byte pieces is read element by element.
+// 8 * VECTORS * MAX_THREADS columns; one whose rows are not made of 16-byte pieces is read element by element.
 __device__ __forceinline__ float squares(u32 pair, float sum) {
     return fmaf(bf16_high(pair), bf16_high(pair), fmaf(bf16_low(pair), bf16_low(pair), sum));
 }
@@ -69,10 +69,9 @@ __device__ __forceinline__ void by_pieces(u16* y, const u16* x, const u16* w, fl
                                           float (*sums)[32]) {
     const int pieces = cols / 8;
     int turn = 0;
-    Row row, next;
-    row.load(x + (i64)blockIdx.x * cols, pieces);
+    Row row;
     for (i64 r = blockIdx.x; r < rows; r += gridDim.x) {
-        if (PREFETCH && r + gridDim.x < rows) next.load(x + (r + gridDim.x) * cols, pieces);
+        row.load(x + r * cols, pieces);
         float sum = 0.f;
 #pragma unroll
         for (int j = 0; j < VECTORS; ++j)
@@ -88,10 +87,6 @@ __device__ __forceinline__ void by_pieces(u16* y, const u16* x, const u16* w, fl
                         make_uint4(scaled(v.x, weights.x, factor), scaled(v.y, weights.y, factor),
                                    scaled(v.z, weights.z, factor), scaled(v.w, weights.w, factor)));
         }
-        if (PREFETCH)
-            row = next;
-        else if (r + gridDim.x < rows)
-            row.load(x + (r + gridDim.x) * cols, pieces);
     }
 }
 

@@ -4,6 +4,7 @@ summary = "Softmax of bfloat16 rows, every row read once and kept in registers."
 entry   = "softmax"
 args    = ["y", "x", "rows", "cols"]
 verify  = "softmax"
+sources = ["definition: torch.softmax"]
 min_cc  = [8, 0]
 dtype   = "bfloat16"
 yardstick = "torch"
@@ -17,8 +18,8 @@ rows = 16384
 cols = 8192
 
 [defines]
-VECTORS = 4
-MAX_THREADS = 1024
+VECTORS = 8
+MAX_THREADS = 512
 
 [launch]
 block = "32 * ceil_div(cols, 256 * VECTORS)"
@@ -32,7 +33,7 @@ flops = "5 * rows * cols"
 // Limited by memory bandwidth: a row is read once and stays in registers. On few SMs the exponential unit comes near (16 per
 // clock and SM), so each element has one: a thread takes powers relative to its own maximum, and what its maximum lacks to
 // that of the row goes into the factor that divides by the sum. So one barrier serves maximum and sum. A row may have up to
-// 8192 * VECTORS columns; one that is not made of 16-byte pieces is read element by element.
+// 8 * VECTORS * MAX_THREADS columns; one that is not made of 16-byte pieces is read element by element.
 constexpr float LOG2_E = 1.4426950408889634f;
 // Finite, so that a row of -inf gives no NaN on its way.
 constexpr float LOWEST = -3.0e38f;

@@ -4,6 +4,7 @@ summary = "One warp that waits a known time, to check a timer against."
 entry   = "spin"
 args    = ["elapsed", "ns"]
 verify  = "spin"
+sources = ["PTX ISA: %globaltimer"]
 buffers = [{ name = "elapsed", dtype = "uint64", count = 1, fill = "poison" }]
 
 [params]

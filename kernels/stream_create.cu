@@ -5,6 +5,7 @@ summary = "Host time to create a stream in a green context; api 0 cuda.core, 1 d
 entry   = "stream_create"
 args    = []
 verify  = "none"
+sources = ["CUDA Driver API: cuGreenCtxStreamCreate"]
 buffers = []
 
 [params]

@@ -4,7 +4,9 @@ summary = "STREAM triad a = b + s*c, 16-byte accesses."
 entry   = "triad"
 args    = ["a", "b", "c", "s", "n"]
 verify  = "triad"
+sources = ["STREAM (J. McCalpin)", "UoB-HPC/BabelStream"]
 dtype   = "float32"
+yardstick = "torch"
 buffers = [
     { name = "a", dtype = "float32", count = "n", fill = "poison" },
     { name = "b", dtype = "float32", count = "n", fill = "index" },

@@ -4,7 +4,9 @@ summary = "STREAM triad a = b + s*c, 16-byte accesses; on few SMs through rings 
 entry   = "triad"
 args    = ["a", "b", "c", "s", "n"]
 verify  = "triad"
+sources = ["STREAM (J. McCalpin)", "bytes in flight: HPMLL/NVIDIA-Hopper-Benchmark TMA/Throughput"]
 dtype   = "float32"
+yardstick = "torch"
 arch    = "sm_90a"
 buffers = [
     { name = "a", dtype = "float32", count = "n", fill = "poison" },

@@ -4,6 +4,7 @@ summary = "Fill with values that depend on the index, 16-byte stores."
 entry   = "write_index"
 args    = ["a", "n"]
 verify  = "write"
+sources = ["STREAM (J. McCalpin), without its load"]
 dtype   = "float32"
 buffers = [{ name = "a", dtype = "float32", count = "n", fill = "poison" }]
 

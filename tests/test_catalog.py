@@ -13,7 +13,7 @@ from greenbench import catalog
 from greenbench.catalog import Kernel, library, load_kernel, program_text
 from greenbench.errors import KernelFileError, PlanError, UsageError
 from greenbench.kernel import split_arch
-from greenbench.schema import Family
+from greenbench.schema import Family, Timing
 
 DATA = Path(__file__).parent / "data" / "kernels"
 GOOD = DATA / "good"
@@ -44,6 +44,17 @@ def refusal(folder: Path, source: str | bytes, name: str = "k.cu") -> str:
 
 
 # What a good file becomes
+
+
+def test_a_file_may_say_how_auto_times_it_and_where_it_comes_from(tmp_path: Path) -> None:
+    """`timing` stands for `auto` alone; `sources` are lines of text. What is no way of timing is refused by name and line."""
+    given = TRIAD.replace("entry", 'timing = "hot"\nsources = ["STREAM", "a paper"]\nentry', 1)
+    kernel = load_text(tmp_path, given)
+    assert (kernel.timing, kernel.sources) == ("hot", ("STREAM", "a paper"))
+    assert [kernel.timing_of(asked) for asked in (Timing.AUTO, Timing.STEADY)] == [Timing.HOT, Timing.STEADY]
+    assert load("triad").timing_of(Timing.AUTO) is Timing.AUTO
+    assert "timing is 'cold'; allowed are steady, hot, graph" in refusal(tmp_path, given.replace('"hot"', '"cold"'))
+    assert "sources" in refusal(tmp_path, given.replace('["STREAM", "a paper"]', "3"))
 
 
 def test_a_kernel_holds_what_its_file_says() -> None:

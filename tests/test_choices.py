@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from greenbench.choices import parse_integers, parse_param, parse_seconds, parse_setting, parse_timing, parse_workqueue
+from greenbench.choices import (
+    parse_integers,
+    parse_param,
+    parse_seconds,
+    parse_setting,
+    parse_timing,
+    parse_workqueue,
+    parse_yardsticks,
+)
 from greenbench.errors import PlanError
 from greenbench.schema import Scope, Timing
+from greenbench.yardsticks import WAYS
 
 
 @given(text=st.text(max_size=30) | st.from_regex(r"[a-z.]{0,8}=[0-9.,e-]{0,12}", fullmatch=True))
@@ -39,6 +48,7 @@ def test_any_word_is_a_value_or_a_sentence(text: str) -> None:
     """Every parser of an option answers any text with a value or with a PlanError that starts with the option."""
     for read in (
         lambda: parse_workqueue(text, "--x"),
+        lambda: parse_yardsticks(text, "--x"),
         lambda: parse_integers(text, "--x", 1, 32),
         lambda: parse_seconds(text, "--x"),
         lambda: parse_param(text, "--x"),
@@ -51,6 +61,14 @@ def test_any_word_is_a_value_or_a_sentence(text: str) -> None:
         except PlanError as error:
             problem = str(error)
         assert (value is None) == problem.startswith("--x")
+
+
+@given(names=st.lists(st.sampled_from(list(WAYS)), min_size=1, unique=True), spaced=st.booleans())
+def test_yardsticks_are_a_set_of_names(names: list[str], spaced: bool) -> None:
+    """As a list of a plan or as words of an option, in any order: the same choice, and read again it stays."""
+    read = parse_yardsticks(names)
+    assert parse_yardsticks((", " if spaced else ",").join(names)) == parse_yardsticks(list(read)) == read
+    assert set(read) == set(names)
 
 
 def test_cold_is_resolved_by_the_flush() -> None:

@@ -20,13 +20,15 @@ from click.testing import CliRunner, Result
 
 from greenbench import errors
 from greenbench.cli.main import cli
+from greenbench.cli.plot import own_names
 from greenbench.cli.progress import QuietListener
 from greenbench.cli.session import Session
 from greenbench.errors import ExitCode, GreenbenchError
 from greenbench.experiments import sweep as experiment
 from greenbench.experiments.sweep import Listener, SweepOutcome, SweepRequest
 from greenbench.plan import load_plan
-from greenbench.runfiles import read_meta, read_rows
+from greenbench.results import read_run
+from greenbench.runfiles import read_meta, read_rows, write_meta
 from greenbench.schema import Backend, Evidence, Row, Status
 
 ROOT = Path(__file__).parent.parent
@@ -477,7 +479,7 @@ def test_options_reach_the_request(outcome: SweepOutcome, pretend: Any, tmp_path
         7,
         9.0,
     )
-    assert (plan.connections, plan.granularity, plan.yardsticks, plan.rounds, plan.max_rounds) == ((1, 8), 2, False, 2, 2)
+    assert (plan.connections, plan.granularity, plan.yardsticks, plan.rounds, plan.max_rounds) == ((1, 8), 2, (), 2, 2)
     assert [choice.name for choice in plan.kernels] == ["copy", "null_launch"]
     assert dict(plan.kernels[0].params)["n"] == (1024, 2048)
     assert (request.device, request.out, request.timeout_s, request.profile) == ("model:h200", tmp_path / "o", 5.0, 3)
@@ -492,6 +494,56 @@ def test_resuming_takes_plan_and_device_from_the_run(outcome: SweepOutcome, pret
     (request,) = seen
     assert request.plan.as_dict() == read_meta(outcome.folder / "run.json").plan
     assert (request.device, request.resume, request.timeout_s) == ("model:h200", outcome.folder, 7.0)
+
+
+def begun(outcome: SweepOutcome, to: Path, *argv: str, **environment: str) -> Path:
+    """A copy of the run whose run.json says that it was begun in this way."""
+    run = copied(outcome, to)
+    write_meta(run / "run.json", replace(read_meta(run / "run.json"), argv=argv, environment=environment))
+    return run
+
+
+def test_resuming_does_not_look_at_the_variables_of_today(
+    outcome: SweepOutcome, pretend: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Device, kernel folders and profiling are those of the run, also where it took them from variables; an option still wins."""
+    seen = pretend(returning(outcome))
+    for name, value in {"DEVICE": "cuda:3", "SWEEP_DEVICE": "cuda:4", "KERNELS_DIR": "/nowhere", "SWEEP_PROFILE": "5"}.items():
+        monkeypatch.setenv(f"GREENBENCH_{name}", value)
+    named = begun(outcome, tmp_path / "named", "sweep", "--device", "model:h200")
+    variable = begun(
+        outcome, tmp_path / "variable", "sweep", GREENBENCH_DEVICE="model:h100", GREENBENCH_SWEEP_KERNELS_DIR=f"{tmp_path}"
+    )
+    plain = begun(outcome, tmp_path / "plain", "sweep")
+    for run in (named, variable, plain):
+        assert invoke("sweep", "--resume", run, "--no-plots").exit_code == 0
+    assert invoke("sweep", "--resume", variable, "--device", "cuda:1", "--no-plots").exit_code == 0
+    assert [each.device for each in seen] == ["model:h200", "model:h100", "cuda:0", "cuda:1"]
+    assert [each.kernel_dirs for each in seen] == [(), (tmp_path,), (), (tmp_path,)]
+    assert {each.profile for each in seen} == {None}
+
+
+def test_how_a_resumed_run_goes_on_may_come_from_a_variable(
+    outcome: SweepOutcome, pretend: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Timeout, --strict and --ci are no part of what the run is: today's variable counts unless a command line said otherwise."""
+    seen = pretend(returning(outcome))
+    monkeypatch.setenv("GREENBENCH_SWEEP_TIMEOUT", "9")
+    monkeypatch.setenv("GREENBENCH_SWEEP_CI", "1")
+    assert invoke("sweep", "--resume", begun(outcome, tmp_path / "a", "sweep"), "--no-plots").exit_code == 0
+    line = ("sweep", "--timeout", "8", "--strict")
+    assert invoke("sweep", "--resume", begun(outcome, tmp_path / "b", *line), "--no-plots").exit_code == 0
+    assert [(each.timeout_s, each.strict, each.ci) for each in seen] == [(9.0, False, True), (8.0, True, True)]
+
+
+def test_resuming_a_run_that_a_program_began(outcome: SweepOutcome, pretend: Any, tmp_path: Path) -> None:
+    """Without a command line of ours the device is the one whose facts are in run.json."""
+    seen = pretend(returning(outcome))
+    run = begun(outcome, tmp_path / "run", "my_script.py")
+    meta = read_meta(run / "run.json")
+    write_meta(run / "run.json", replace(meta, device=replace(meta.device, backend=Backend.CUDA, index=2)))
+    assert invoke("sweep", "--resume", run, "--no-plots").exit_code == 0
+    assert seen[0].device == "cuda:2"
 
 
 @pytest.mark.parametrize("option", [["--sms", "8"], ["--rounds", "9"], ["--out", "x"], ["--profile", "1"], ["ci"]], ids=" ".join)
@@ -557,6 +609,60 @@ def test_plots_of_several_runs_keep_apart(outcome: SweepOutcome, tmp_path: Path)
     assert {Path(path).parent for paths in plots.values() for path in paths} == {
         tmp_path / "figures" / name for name in ("one", "two")
     }
+
+
+def test_runs_of_the_same_name_keep_apart_too(outcome: SweepOutcome, tmp_path: Path) -> None:
+    """Two runs called `run` get a folder each; the same run written in two ways is one."""
+    runs = [copied(outcome, tmp_path / name / "run") for name in ("a", "b")]
+    again = tmp_path / "a" / ".." / "b" / "run"
+    result = invoke("plot", *runs, again, "--out", tmp_path / "figures", "--json")
+    plots = json.loads(result.stdout)["plots"]
+    folders = [{Path(path).parent for path in paths} for paths in plots.values()]
+    assert folders == [{tmp_path / "figures" / "run"}, {tmp_path / "figures" / "run-2"}]
+    assert len({path for paths in plots.values() for path in paths}) == 2 * len(plots[str(runs[0])])
+
+
+@pytest.mark.parametrize(
+    ("names", "own"),
+    [
+        (["a", "b"], ["a", "b"]),
+        (["run", "run", "run"], ["run", "run-2", "run-3"]),
+        (["run", "run", "run-2"], ["run", "run-3", "run-2"]),
+        (["run-2", "run", "run", "run-2"], ["run-2", "run", "run-3", "run-2-2"]),
+    ],
+)
+def test_names_of_runs(names: list[str], own: list[str]) -> None:
+    """A number is put behind a name that an earlier run has, never one that makes it another run's name."""
+    assert own_names(names) == own
+
+
+def test_plot_notices_rows_that_are_older_than_the_journal(tmp_path: Path) -> None:
+    """A run that was killed (-9) after it had been resumed: its rows.csv is of the first part, and the figures are not."""
+    run = tmp_path / "run"
+    arguments = ("sweep", "--kernels", "copy", "--sms", "8,16", *MODEL, "--out", run, "--no-plots")
+    assert invoke(*arguments, "--rounds", "2").exit_code == 0
+    first = (run / "rows.csv").read_bytes()
+    journal = (run / "blocks.csv").read_bytes().splitlines(keepends=True)
+    assert invoke("plot", run).stderr == ""
+    # What a resumed run had appended when it was killed: one more block of the last point.
+    last = next(line for line in reversed(journal) if line.split(b",")[1] == b"block").split(b",")
+    last[0], last[2] = b"%d" % len(journal), b"3"
+    (run / "blocks.csv").write_bytes(b"".join([*journal, b",".join(last)]))
+    result = invoke("plot", run)
+    assert result.exit_code == 0
+    assert f"{run}/rows.csv is older than blocks.csv (1 of 2 rows differ); the rows are derived from blocks.csv" in result.stderr
+    assert (run / "rows.csv").read_bytes() == first, "a reader changes nothing"
+    assert sorted(row.rounds or 0 for row in read_run(run).rows) == [2, 3]
+
+
+def test_plot_of_a_damaged_journal_beside_whole_rows(outcome: SweepOutcome, tmp_path: Path) -> None:
+    """The rows are there, so they are drawn, and it is said that nothing could be checked."""
+    run = copied(outcome, tmp_path / "run")
+    (run / "blocks.csv").write_text("a,b\n1,2\n")
+    result = invoke("plot", run)
+    assert result.exit_code == 0
+    assert "blocks.csv is not a journal" in result.stderr
+    assert "rows.csv is taken as it is" in result.stderr
 
 
 def test_plot_of_a_run_that_was_cut_off(outcome: SweepOutcome, tmp_path: Path) -> None:

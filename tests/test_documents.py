@@ -11,12 +11,20 @@ from pathlib import Path
 import click
 import pytest
 
+from greenbench.catalog import Kernel, library
 from greenbench.cli.main import cli
 from greenbench.errors import ExitCode
-from greenbench.schema import Flag, Row, Status, Timing
+from greenbench.schema import BoundRow, Family, Flag, Row, Status, Timing
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/kernels.md", "docs/plans.md", "docs/latency.md")
+# The page of each family.
+PAGES = {
+    Family.GEMM: "docs/gemm.md",
+    Family.MEMORY: "docs/memory.md",
+    Family.LATENCY: "docs/latency.md",
+    Family.PROBE: "docs/bounds.md",
+}
+NAMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/kernels.md", "docs/plans.md", *PAGES.values())
 HOSTS = {"docs.nvidia.com"}
 
 
@@ -94,6 +102,31 @@ def test_readme_explains_every_column() -> None:
     table = text("README.md").split("| columns | say |")[1].split("\n\n")[0]
     columns = [name for cell in re.findall(r"^\| (.*?) \|", table, re.M) for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(columns) == sorted(field.name for field in dataclasses.fields(Row))
+
+
+def test_the_page_on_bounds_explains_every_column() -> None:
+    """The table of columns is the header of bounds.csv, no more and no less."""
+    table = text("docs/bounds.md").split("| columns | say |")[1].split("\n\n")[0]
+    columns = [name for cell in re.findall(r"^\| (.*?) \|", table, re.M) for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(columns) == sorted(field.name for field in dataclasses.fields(BoundRow))
+
+
+@pytest.mark.parametrize(
+    "kernel", [kernel for kernel in library().values() if not kernel.internal], ids=lambda kernel: kernel.name
+)
+def test_every_kernel_is_on_the_page_of_its_family(kernel: Kernel) -> None:
+    """A row of a table begins with it; on the page of the memory-bound kernels with the bytes that it counts."""
+    name = PAGES[kernel.family]
+    row = re.search(rf"^\| (?:`\w+`, )*`{kernel.name}`.*$", text(name), re.M)
+    assert row is not None, f"{name} does not explain {kernel.name}"
+    if kernel.family is Family.MEMORY and kernel.bytes is not None:
+        assert f"`{kernel.bytes.text}`" in row.group()
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    """An index that leaves a page out hides it."""
+    pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
+    assert pages == {target for target in re.findall(r"\]\((docs/[^)#]+)", text("README.md")) if target.endswith(".md")}
 
 
 def test_readme_explains_every_word() -> None:

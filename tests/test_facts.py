@@ -95,6 +95,17 @@ def test_dtypes_have_one_rate_under_every_name() -> None:
     assert found.flop("int64") is None
 
 
+@pytest.mark.parametrize(("dtype", "since"), [("bfloat16", (8, 0)), ("float16", (8, 0)), ("tf32", (8, 0)), ("e4m3", (8, 9))])
+def test_every_gemm_has_a_peak(dtype: str, since: tuple[int, int]) -> None:
+    """The tensor cores' rate of each dtype of a GEMM is known for every listed compute capability; e4m3 has none before 8.9."""
+    for name in TABLES["cc"]:
+        major, minor = map(int, name.split("."))
+        rate = facts.peaks(a_device("NVIDIA X9000", (major, minor))).flop(dtype, tensor=True)
+        assert (rate is not None) == ((major, minor) >= since), name
+    found = facts.peaks(a_device("NVIDIA H200", (9, 0)))
+    assert found.flop(dtype, tensor=True) == {"tf32": 2048, "e4m3": 8192}.get(dtype, 4096)
+
+
 def test_the_clock_to_assume_is_the_maximum() -> None:
     """A bound at the nominal clock would be beaten by a boosting GPU; nominal stands in only where no maximum is known."""
     assert facts.peaks(replace(a_device("NVIDIA H200", (9, 0)), max_sm_clock_mhz=1980)).clock_mhz == 1980

@@ -48,16 +48,15 @@ def test_the_words_name_what_binds_on_each_side() -> None:
     found = knee(coarse)
     assert found is not None
     assert found.sentence == (
-        "triad reaches 98 % of the full device with 64 of 132 SMs; below, the bound is the links between the SMs and the L2; "
-        "from there on, the HBM bus."
+        "triad: knee at 64 of 132 SMs, 98 % of the full device; below it the links of the SMs bind, above it HBM binds."
     )
     same = knee(triad())
     assert same is not None
-    assert same.sentence.endswith("; bound on both sides by the HBM bus.")
+    assert same.sentence.endswith("; on both sides HBM binds.")
     bare = knee([row("8", 8, 100), row("16", 16, 190), row("full", 132, 191)])
     assert bare is not None
     assert bare.sentence == (
-        "triad reaches 99 % of the full device with 16 of 132 SMs, the largest count measured below it; what binds is not known."
+        "triad: knee at 16 of 132 SMs, 99 % of the full device, the largest count measured below it; what binds is not known."
     )
 
 
@@ -91,7 +90,7 @@ def test_a_kernel_that_gains_to_the_end_says_so() -> None:
     found = knee([row("64", 64, 300, "compute"), row("128", 128, 577, "compute"), row("full", 132, 793, "compute")])
     assert found is not None
     assert found.at_full
-    assert found.sentence == ("triad still gains at all 132 SMs: 128 SMs give 73 % of it, bound by the arithmetic of the SMs.")
+    assert found.sentence == ("triad still gains at all 132 SMs: 128 SMs give 73 % of it; there the arithmetic of the SMs binds.")
 
 
 def test_the_smallest_count_can_be_the_knee() -> None:
@@ -100,9 +99,9 @@ def test_the_smallest_count_can_be_the_knee() -> None:
     found = knee([row("8", 8, 99, "memory"), row("16", 16, 99, "memory"), row("full", 132, 100, "memory")])
     assert found is not None
     assert alone is not None
-    lead = "triad reaches 99 % of the full device with 8 of 132 SMs"
-    assert found.sentence == f"{lead}, the fewest measured, bound by the HBM bus."
-    assert alone.sentence == f"{lead}, the only count measured below it, bound by the HBM bus."
+    lead = "triad: knee at 8 of 132 SMs, 99 % of the full device"
+    assert found.sentence == f"{lead}, the fewest measured; HBM binds."
+    assert alone.sentence == f"{lead}, the only count measured below it; HBM binds."
 
 
 def test_a_knee_at_the_last_count_below_full_is_said_to_be_that() -> None:
@@ -112,7 +111,7 @@ def test_a_knee_at_the_last_count_below_full_is_said_to_be_that() -> None:
     assert few is not None
     assert few.last
     assert few.sentence.startswith(
-        "triad reaches 98 % of the full device with 64 of 132 SMs, the largest count measured below it; below, the bound is"
+        "triad: knee at 64 of 132 SMs, 98 % of the full device, the largest count measured below it; below it the links"
     )
     more = knee(rows)
     assert more is not None

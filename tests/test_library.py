@@ -18,6 +18,7 @@ from greenbench.cli.compiling import Outcome, cell
 from greenbench.cli.kernels import CHECK_ARCHS, kernels_command
 from greenbench.errors import IncompleteError, KernelFileError, MissingPackageError, UsageError
 from greenbench.gpu.nvrtc import Compiled, compile_kernel, nvrtc_version, supported_archs
+from greenbench.source import limits_of
 
 DATA = Path(__file__).parent / "data" / "kernels"
 FILES = sorted(kernels_dir().glob("*.cu"))
@@ -68,11 +69,11 @@ def test_the_library_is_complete(kernels: dict[str, Kernel]) -> None:
 
 @every_file
 def test_files_keep_to_the_house(path: Path) -> None:
-    """A kernel says what limits it, needs no header, is checked against a reference, and a GEMM has a yardstick."""
+    """A kernel says what limits it, needs no toolkit's header, is checked against a reference, and a GEMM has a yardstick."""
     kernel = load_kernel(path)
     code = kernel.source.partition("*/")[2]
     assert re.search(r"\b[Ll]imited by\b", code), "say in a comment what limits the kernel"
-    assert kernel.headers == ()
+    assert kernel.toolkit_headers == ()
     assert kernel.verify or kernel.internal or not kernel.buffers, "without a reference only probes may ship"
     assert kernel.yardstick or kernel.family != "gemm"
     assert len(kernel.summary) <= 100
@@ -157,6 +158,33 @@ def test_one_kernel_is_shown_in_full(kernels: dict[str, Kernel]) -> None:
     ):
         assert part in shown
     assert "runs on     sm_90a only" in run("hopper", "--kernels-dir", str(DATA / "good")).output
+
+
+def test_every_kernel_shows_its_work_limits_and_sources(kernels: dict[str, Kernel]) -> None:
+    """What it measures, by which formula, what limits it and where that comes from: for each file of the library."""
+    for kernel in (kernel for kernel in kernels.values() if not kernel.internal):
+        text = run(kernel.name).output
+        for file in (kernel, *kernel.versions):
+            part = text[text.index(file.summary) :].partition("\n\n")[0]
+            assert re.search(r"^  limits +Limited by ", part, re.MULTILINE), file.label
+            assert re.search(r"^  sources +\S", part, re.MULTILINE), file.label
+            work = file.flops or file.bytes or file.report or file.host or file.family in ("latency", "probe")
+            assert work, file.label
+            for expr in (each for each in (file.flops, file.bytes) if each):
+                assert expr.text in part
+
+
+def test_limits_end_with_their_paragraph(tmp_path: Path) -> None:
+    """The first comment that begins so, up to an empty line or code; a user's file may have none."""
+    head = "/* x */\n// Copyright\n\n"
+    assert (
+        limits_of(f"{head}// Limited by a, on few SMs\n//   by b.\n//\n// And more.\nint x;") == "Limited by a, on few SMs by b."
+    )
+    assert limits_of(f"{head}// Limited by a.\nint x;  // Limited by nothing") == "Limited by a."
+    assert limits_of(f"{head}int x;  // Limited by a.") == ""
+    (tmp_path / "bare.cu").write_text((DATA / "triad.cu").read_text().replace("Limited by", "Bound by"), encoding="utf-8")
+    shown = json.loads(run("bare", "--json", "--kernels-dir", str(tmp_path)).output)
+    assert (shown["limits"], shown["sources"], shown["timing"]) == (None, [], None)
 
 
 def test_json_holds_the_same_for_machines(kernels: dict[str, Kernel]) -> None:

@@ -16,6 +16,7 @@ from greenbench.gpu.modelled.faults import FaultKind
 from greenbench.gpu.modelled.spec import FAULT_KEYS, read_spec
 from greenbench.kernel import BUILT_IN_NAMES
 from greenbench.plan import KEYS, load_plan, plan_names
+from greenbench.yardsticks import VENDORS, WAYS
 from tests.staging import Notes
 
 ROOT = Path(__file__).parent.parent
@@ -76,7 +77,8 @@ def test_the_kernel_of_the_page_is_swept(own_kernels: Path, tmp_path: Path) -> N
         kernelfile.LAUNCH_KEYS,
         kernelfile.FAMILIES,
         kernelfile.HOST_ACTIONS,
-        tuple(kernelfile.YARDSTICKS),
+        tuple(VENDORS),
+        tuple(WAYS),
         operands.BUFFER_KEYS,
         operands.MAP_KEYS,
         tuple(DTYPE_BYTES),
@@ -105,7 +107,7 @@ def test_the_plan_of_the_page_is_read(tmp_path: Path) -> None:
 
 def test_the_page_on_plans_has_every_key() -> None:
     """All keys of a plan, all plans that ship, all kinds and keys of faults."""
-    words = [*KEYS, *plan_names(), *FaultKind, *FAULT_KEYS]
+    words = [*KEYS, *plan_names(), *WAYS, *FaultKind, *FAULT_KEYS]
     missing = [word for word in words if f"`{word}`" not in page("plans")]
     assert not missing
 

@@ -58,7 +58,7 @@ def beyond(rows: list[Row]) -> list[tuple[str, float | None, float | None, str]]
     ]
 
 
-@pytest.mark.parametrize("plan", ["quick", "scaling", "ci"])
+@pytest.mark.parametrize("plan", ["quick", "scaling", "ci", "ceilings"])
 @pytest.mark.parametrize("model", ["h200", "h100", "a100"])
 def test_no_row_of_a_plan_is_above_its_bound(model: str, plan: str) -> None:
     """On every model and plan most points are ok and bounded, and none is above its bound or impossible."""

@@ -34,7 +34,7 @@ family  = "memory"
 summary = "triad"
 entry   = "triad"
 args    = ["a", "b", "n"]
-verify  = "triad"
+verify  = "copy"
 buffers = [{ name = "a", dtype = "float32", count = "n", fill = "poison", access = "out" },
            { name = "b", dtype = "float32", count = "2 * n", fill = "normal", access = "in" }]
 [params]
@@ -455,7 +455,7 @@ def test_compute_scales_with_the_clock_and_the_sms(library: dict[str, Kernel]) -
     with opened(gpu, sizes(32, 64)) as [small, large]:
         work = prepared(small, library["gemm"])
         ratio = sample(gpu, small, work) / sample(gpu, large, prepared(large, library["gemm"]))
-        yardstick = small.prepare_yardstick(library["gemm"], dict(library["gemm"].params))
+        yardstick = small.prepare_yardstick(library["gemm"], dict(library["gemm"].params), "cublas")
         assert ratio == pytest.approx(2.0, rel=0.03)
         assert work.config == "BM64"
         assert yardstick.config != work.config
@@ -463,7 +463,24 @@ def test_compute_scales_with_the_clock_and_the_sms(library: dict[str, Kernel]) -
         assert work.grid > 0
         assert yardstick.flops == work.flops == 2 * 4096**3
         with pytest.raises(UnsupportedError, match="names no yardstick"):
-            small.prepare_yardstick(library["triad"], dict(library["triad"].params))
+            small.prepare_yardstick(library["triad"], dict(library["triad"].params), "cublas")
+
+
+def test_each_way_of_a_vendor_answers_apart(library: dict[str, Kernel]) -> None:
+    """Three configs that say `modelled`; a target of SMs gains where they are few and nothing on all of them."""
+    gpu, gemm = open_modelled("h200"), library["gemm"]
+    times: dict[tuple[str, int], float] = {}
+    with opened(gpu, [*sizes(8), FULL]) as lanes:
+        for lane in lanes:
+            for way in gemm.yardsticks:
+                work = lane.prepare_yardstick(gemm, dict(gemm.params), way)
+                times[way, lane.grant.sms] = sample(gpu, lane, work)
+                assert work.config == {"cublas_sms": f"modelled cublas sm_count_target={lane.grant.sms}"}.get(
+                    way, f"modelled {way}"
+                )
+    assert times["cublas_sms", 8] < times["cublaslt", 8]
+    assert times["cublas_sms", 8] == pytest.approx(0.97 * times["cublas", 8], rel=0.01)
+    assert times["cublas_sms", 132] == pytest.approx(times["cublas", 132], rel=0.01)
 
 
 def test_a_resident_working_set_is_faster_than_a_rotating_one(library: dict[str, Kernel]) -> None:

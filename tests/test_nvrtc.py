@@ -225,6 +225,20 @@ def test_a_changed_own_header_is_a_miss(tmp_path: Path) -> None:
 
 
 @needs_nvrtc
+def test_own_headers_ask_for_no_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel whose headers are all its own looks for no toolkit, and is found in the cache whichever there is."""
+    (tmp_path / "own.cuh").write_text("#define OWN 1\n", encoding="utf-8")
+    kernel = written(tmp_path, '#include "own.cuh"\nextern "C" __global__ void k(float* out) { out[0] = OWN; }')
+
+    def searched(version: tuple[int, int]) -> toolkit.Headers:
+        raise AssertionError(f"headers of {version} were looked for")
+
+    monkeypatch.setattr(nvrtc, "find_headers", searched)
+    first, second = (compile_kernel(kernel, "sm_80", cache_dir=tmp_path) for _ in range(2))
+    assert (first.headers, first.cached, second.cached) == ("", False, True)
+
+
+@needs_nvrtc
 def test_the_current_folder_is_never_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A header that happens to lie in the current folder does not get into a kernel that lies elsewhere."""
     (tmp_path / "kernels").mkdir()

@@ -455,6 +455,27 @@ def test_lanes_end_in_order_whatever_happens(gpu: Any) -> None:
     ]
 
 
+def test_a_lane_keeps_what_a_library_made_for_its_stream(gpu: Any) -> None:
+    """Made once for each lane, and closed with it before its stream goes; what cannot be closed does not stop the rest."""
+    log = gpu.core_device.driver.log
+
+    class Handle:
+        """A handle that cannot be destroyed."""
+
+        def close(self) -> None:
+            """Fail."""
+            log.append("close handle")
+            raise FailedError("cublasDestroy_v2: cuBLAS status 14")
+
+    with gpu.lanes([asked(8), asked(16)]) as (small, large):
+        first = small.kept("cublas", Handle)
+        assert small.kept("cublas", Handle) is first
+        assert large.kept("cublas", Handle) is not first
+        log.clear()
+    order = [entry.split()[:2] for entry in log]
+    assert order == 2 * [["sync", "stream"], ["close", "handle"], ["close", "event"], ["close", "stream"], ["close", "context"]]
+
+
 def test_one_refused_lane_leaves_the_others(gpu: Any) -> None:
     """A refusal is a lane's outcome: the other partitions open, and everything is torn down."""
     log = gpu.core_device.driver.log

@@ -11,9 +11,10 @@ import pytest
 from greenbench.catalog import Kernel, library, load_kernel
 from greenbench.errors import ExitCode, PlanError
 from greenbench.facts import model_facts
-from greenbench.plan import KEYS, Plan, expand, load_plan, plan_names
+from greenbench.plan import KEYS, Plan, expand, load_plan, plan_from_dict, plan_names
 from greenbench.schema import Point, Scope, Timing
 from greenbench.sms import parse_sms
+from greenbench.yardsticks import WAYS, ways
 
 H200 = model_facts("h200").device
 
@@ -89,7 +90,7 @@ def test_every_key_of_a_file_arrives(plan_file: Path, kernels: dict[str, Kernel]
     assert (plan.name, plan.summary, plan.sms.text, plan.granularity) == ("mine", "of the tests", "8,16", 2)
     assert plan.workqueue == (Scope.DRIVER_DEFAULT, Scope.GREEN_CTX_BALANCED)
     assert (plan.concurrency_limit, plan.connections, plan.seed, plan.time_limit_s) == ((4,), (1, 8), 5, 2.5)
-    assert (plan.rounds, plan.max_rounds, plan.yardsticks) == (7, 9, False)
+    assert (plan.rounds, plan.max_rounds, plan.yardsticks) == (7, 9, ())
     assert (plan.timing, plan.flush_dirty) == (Timing.COLD_DIRTY, True)
     points = expand(plan, H200, kernels)
     assert len(points) == len(set(points)) == 2 * 2 * (2 + 2 * 2)
@@ -117,17 +118,44 @@ def test_options_win_over_the_file(plan_file: Path, kernels: dict[str, Kernel]) 
 
 def test_yardsticks_follow_their_kernel(kernels: dict[str, Kernel]) -> None:
     """A kernel with a yardstick gives points of the vendor's beside its own, same parameters and sizes, unless told not to."""
-    options = {"kernels": "gemm,copy", "sms": "8", "set": ["m=1,2"]}
+    options = {"kernels": "gemm,copy", "sms": "8", "set": ["m=1"], "yardsticks": "all"}
     points = cells(expand(load_plan("quick", options, kernels | quick(kernels)), H200, kernels))
     assert points == [
         ("gemm", "m=1,n=1024", "8"),
         ("gemm.cublas", "m=1,n=1024", "8"),
-        ("gemm", "m=2,n=1024", "8"),
-        ("gemm.cublas", "m=2,n=1024", "8"),
+        ("gemm.cublas_sms", "m=1,n=1024", "8"),
+        ("gemm.cublaslt", "m=1,n=1024", "8"),
         ("copy", "n=1024", "8"),
     ]
-    without = load_plan("quick", {**options, "yardsticks": False}, kernels | quick(kernels))
-    assert [kernel for kernel, _, _ in cells(expand(without, H200, kernels))] == ["gemm", "gemm", "copy"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "suffixes"),
+    [
+        (False, []),
+        (True, ["cublas", "cublas_sms", "cublaslt"]),
+        ("none", []),
+        ("cublaslt,cublas", ["cublas", "cublaslt"]),
+        (["cublas_sms"], ["cublas_sms"]),
+        ([], []),
+        ("torch", []),
+    ],
+)
+def test_yardsticks_can_be_picked(asked: object, suffixes: list[str], kernels: dict[str, Kernel]) -> None:
+    """All, none, or those named, in one order; run.json holds the choice, and a run of before, which held true, is read too."""
+    options = {"kernels": "gemm", "sms": "8", "yardsticks": asked}
+    plan = load_plan("quick", options, kernels | quick(kernels))
+    assert [kernel for kernel, _, _ in cells(expand(plan, H200, kernels))] == ["gemm", *(f"gemm.{each}" for each in suffixes)]
+    assert plan_from_dict(plan.as_dict()) == plan
+    assert plan_from_dict({**plan.as_dict(), "yardsticks": True}).yardsticks == tuple(WAYS)
+
+
+def test_eight_bit_operands_have_one_yardstick(kernels: dict[str, Kernel]) -> None:
+    """cublasGemmEx does not multiply them, so rows of it would be nothing but unsupported."""
+    assert kernels["gemm"].yardsticks == ways("cublas", ["bfloat16"]) == ("cublas", "cublas_sms", "cublaslt")
+    assert ways("cublas", ["e4m3", "e4m3", "bfloat16"]) == ("cublaslt",)
+    assert ways("torch", ["e4m3"]) == ("torch",)
+    assert kernels["copy"].yardsticks == ()
 
 
 def quick(kernels: dict[str, Kernel]) -> dict[str, Kernel]:
@@ -208,6 +236,9 @@ def test_set_reaches_the_kernels_that_have_it(kernels: dict[str, Kernel]) -> Non
         ({"timing": "cold", "flush": "wet"}, "--flush: 'wet' is no flush; give clean or dirty"),
         ({"time_limit_s": "soon"}, "--time-limit: 'soon' is no time in seconds"),
         ({"granularity": "x"}, "--granularity: 'x' is no integer"),
+        ({"yardsticks": "cublas,cublas"}, "--yardsticks: 'cublas' is given twice; give each once"),
+        ({"yardsticks": "all,cublas"}, "--yardsticks: 'all' is no yardstick"),
+        ({"yardsticks": ""}, "--yardsticks: '' has a blank item"),
         ({"granularity": "3"}, "--granularity: 3 is no unit that drivers split by; give 2"),
         ({"colour": 1}, "--colour is no key of a plan"),
         ({"set": ["n"]}, "--set: 'n' sets nothing; write NAME=VALUE"),
@@ -247,7 +278,11 @@ def test_bad_options_are_told_before_any_device(options: dict[str, object], said
         ("kernels = 'copy'\nsms = [8, true]", "sms: 'True' is no number of SMs"),
         ("kernels = 'copy'\nsms = 8.0", "sms: '8.0' is no number of SMs"),
         ("kernels = 'copy'\nrounds = 'six'", "rounds: 'six' is no integer"),
-        ("kernels = 'copy'\nyardsticks = 1", "yardsticks: 1 is neither true nor false"),
+        ("kernels = 'copy'\nyardsticks = 1", "yardsticks: '1' is no yardstick; give all, none, or names of cublas, cublas_sms"),
+        (
+            "kernels = 'copy'\nyardsticks = ['cublas', 'cublaslb']",
+            "yardsticks: 'cublaslb' is no yardstick (did you mean cublaslt?)",
+        ),
         ("kernels = 'copy'\nsummary = 1", "summary: 1 is not a text"),
         ("kernels = 'copy'\nflush = 'clean'", "flush: 'clean' is for cold timing"),
         ("kernels = ", "is not TOML"),
@@ -274,7 +309,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, kernels: dict[str, Kernel]) -
     path.write_bytes(b"summary = '\xe9'")
     with pytest.raises(PlanError, match="is not TOML"):
         load_plan(path, {}, kernels)
-    with pytest.raises(PlanError, match=r"there is no plan 'quik' \(did you mean quick\?\); give ci, .*quick"):
+    with pytest.raises(PlanError, match=r"there is no plan 'quik' \(did you mean quick\?\); give .*ci, .*quick"):
         load_plan("quik", {}, kernels)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from greenbench import bounds, facts
 from greenbench.errors import OutputError
 from greenbench.plots import draw_run, figures, style
 from greenbench.plots.curves import binary_size, rows_of, run_of
-from greenbench.schema import Backend, DeviceFacts, Family, KernelSummary, Row, RunMeta
+from greenbench.schema import Backend, BoundRow, DeviceFacts, Family, KernelSummary, Row, RunMeta
 
 COUNTS = (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128)
 GIB = 1 << 30
@@ -225,11 +226,13 @@ def frame(rows: list[Row], folder: Path) -> pd.DataFrame:
     return pd.read_csv(path)
 
 
-def drawn(rows: list[Row], about: RunMeta | None = None, folder: Path | None = None) -> dict[str, Figure]:
+def drawn(
+    rows: list[Row], about: RunMeta | None = None, folder: Path | None = None, limits: Sequence[BoundRow] = ()
+) -> dict[str, Figure]:
     """Return the figures of a run by the stem of their files."""
     table = pd.DataFrame([asdict(found) for found in rows]) if folder is None else frame(rows, folder)
     with style.context():
-        return dict(figures(run_of(table, about or meta())))
+        return dict(figures(run_of(table, about or meta(), limits)))
 
 
 def lines(figure: Figure, gid: str) -> list[Line2D]:
@@ -324,7 +327,7 @@ def test_the_knee_is_marked_only_where_full_was_measured() -> None:
     figure = drawn([*counts, full])["scaling_triad"]
     assert [x for x, _ in points(figure, "knee")] == [56, 56]
     assert "knee: 56 SMs" in words(figure)
-    assert "triad reaches 96 % of the full device with 56 of 132 SMs" in words(figure)
+    assert "triad: knee at 56 of 132 SMs, 96 % of the full device" in words(figure)
     broken = replace(full, status="failed", reason="throttled")
     for rows in (counts, [*counts, broken], [*counts, memory_row("triad", 132, "primary")]):
         figure = drawn(rows)["scaling_triad"]
@@ -360,6 +363,79 @@ def test_the_yardstick_is_drawn_beside_its_kernel() -> None:
     assert "cuBLAS 389.2" in words(found["scaling_gemm_bf16"])
     assert "scaling_gemm_bf16.cublas" not in found
     assert "scaling_gemm_bf16.cublas" in drawn(both[2:])
+
+
+def ceiling(found: Row, rate: float | None, kernel: str) -> BoundRow:
+    """A line of bounds.csv: what another kernel moved on the same SMs, nothing where none moved more."""
+    us = None if rate is None else (found.bytes or 0) / rate / 1e3
+    name = "" if rate is None else kernel
+    return BoundRow(label=found.label, bound_by="memory", measured_by=name and "memory", measured_kernel=name, measured_us=us)
+
+
+def test_a_measured_ceiling_is_drawn_beside_the_bound() -> None:
+    """Thinner, of a colour of its own, with its value and the kernel that set it; where nothing did better the line is parted."""
+    rows = [memory_row("triad", s, str(s)) for s in (8, 32, 64, 128)]
+    limits = [ceiling(found, rate, "read") for found, rate in zip(rows, (1268.0, None, 4547.0, 4555.0), strict=True)]
+    figure = drawn(rows, limits=limits)["scaling_triad"]
+    assert [x for x, _ in points(figure, "ceiling")] == [8, 32, 64, 128]
+    assert [round(y) for _, y in points(figure, "ceiling") if not math.isnan(y)] == [1268, 4547, 4555]
+    assert math.isnan(points(figure, "ceiling")[1][1])
+    (line,), (bound,) = lines(figure, "ceiling"), lines(figure, "bound")
+    assert line.get_linewidth() < bound.get_linewidth()
+    assert line.get_color() != bound.get_color()
+    assert "ceiling 4555 (read)" in words(figure)
+    assert not lines(drawn(rows)["scaling_triad"], "ceiling")
+    assert not lines(drawn(rows, limits=[ceiling(found, None, "") for found in rows])["scaling_triad"], "ceiling")
+
+
+def test_a_ceiling_above_the_bound_has_room() -> None:
+    """The y axis goes as far as the ceiling where that is not far above the data, and no label leaves the figure."""
+    rows = [memory_row("copy", s, str(s)) for s in (8, 64, 128)]
+    limits = [ceiling(found, 1.2 * (found.gb_per_s or 0), "write") for found in rows]
+    figure = drawn(rows, limits=limits)["scaling_copy"]
+    assert figure.axes[0].get_ylim()[1] > 1.2 * (rows[-1].gb_per_s or 0)
+
+
+def test_of_several_yardsticks_the_best_is_drawn_over_each() -> None:
+    """One line of the fastest at each count, with its name and value; each way thin below it, told apart by dashes in the key."""
+    places = (8, 64, 120)
+    rates = {"cublas": (55.2, 389.2, 555.5), "cublas_sms": (50.0, 380.0, 700.0), "cublaslt": (56.0, 390.0, 550.0)}
+    rows = [gemm_row("gemm_bf16", s, str(s)) for s in places]
+    for way, values in rates.items():
+        for s, value in zip(places, values, strict=True):
+            plain_row = replace(gemm_row("gemm_bf16.cublas", s, str(s)), kernel=f"gemm_bf16.{way}")
+            rows.append(timed(plain_row, 2 * 4096**3 / value / 1e6))
+    figure = drawn(rows)["scaling_gemm_bf16"]
+    assert [y for _, y in points(figure, "yardstick")] == [pytest.approx(value) for value in (56.0, 390.0, 700.0)]
+    for place, values in enumerate(rates.values()):
+        assert [y for _, y in points(figure, f"way {place}")] == [pytest.approx(value) for value in values]
+    shown = words(figure)
+    assert "best cuBLAS 700" in shown
+    assert {"cuBLAS", "cuBLAS with SM target", "cuBLASLt"} <= set(shown.split("\n"))
+    assert len({line.get_linestyle() for place in range(3) for line in lines(figure, f"way {place}")}) == 2
+    assert {name for name in drawn(rows) if name.startswith("scaling")} == {"scaling_gemm_bf16"}
+
+
+def test_efficiency_shows_one_way_of_a_vendor() -> None:
+    """Three lines of one vendor could not be told apart: the plain call stands for it."""
+    rows = [gemm_row(kernel, s, str(s)) for kernel in ("gemm_bf16", "gemm_bf16.cublas") for s in (8, 64)]
+    rows += [replace(found, kernel=f"gemm_bf16.{way}") for found in rows[2:] for way in ("cublas_sms", "cublaslt")]
+    shown = words(drawn(with_efficiency(rows))["efficiency"])
+    assert "gemm_bf16.cublas " in shown
+    assert "cublaslt" not in shown
+    assert "cublas_sms" not in shown
+
+
+def test_a_gap_of_one_way_is_filled_by_another() -> None:
+    """Where one way failed the best of the others is drawn, and where all did the line is parted."""
+    rows = [gemm_row("gemm_bf16", s, str(s)) for s in (8, 64, 120)]
+    plain_rows = [gemm_row("gemm_bf16.cublas", s, str(s)) for s in (8, 64, 120)]
+    light = [replace(found, kernel="gemm_bf16.cublaslt") for found in plain_rows]
+    rows += without(plain_rows, "gemm_bf16.cublas", "64", "failed", "incorrect") + light
+    assert [x for x, _ in points(drawn(rows)["scaling_gemm_bf16"], "yardstick")] == [8, 64, 120]
+    parted = without(rows, "gemm_bf16.cublaslt", "64", "failed", "incorrect")
+    values = [y for _, y in points(drawn(parted)["scaling_gemm_bf16"], "yardstick")]
+    assert [math.isnan(value) for value in values] == [False, True, False]
 
 
 def test_a_measured_run_shows_what_the_model_predicts() -> None:
@@ -626,15 +702,18 @@ def places(figure: Figure) -> list[tuple[str, Bbox]]:
 
 
 def test_no_text_lies_on_another() -> None:
-    """On no figure of a run do two texts overlap."""
-    for stem, figure in drawn(without(full_run(), "triad", "40", "failed", "throttled: thermal slowdown in three tries")).items():
+    """On no figure of a run do two texts overlap, with ceilings close to the curve as without."""
+    rows = without(full_run(), "triad", "40", "failed", "throttled: thermal slowdown in three tries")
+    near = [ceiling(found, 1.01 * found.gb_per_s, "decode_attention") for found in rows if found.gb_per_s]
+    for stem, figure in [*drawn(rows).items(), *drawn(rows, limits=near).items()]:
         for (one, box), (other, against) in itertools.combinations(places(figure), 2):
             assert not box.padded(-2).overlaps(against.padded(-2)), (stem, one, other)
 
 
 def test_every_text_is_on_the_paper() -> None:
     """Nothing is cut off at the edge of any figure."""
-    for stem, figure in drawn(full_run()).items():
+    near = [ceiling(found, 1.01 * found.gb_per_s, "decode_attention") for found in full_run() if found.gb_per_s]
+    for stem, figure in drawn(full_run(), limits=near).items():
         paper = figure.bbox.padded(1)
         for text, box in places(figure):
             assert paper.x0 <= box.x0 <= box.x1 <= paper.x1, (stem, text)

@@ -98,7 +98,9 @@ def test_cell_holds_figure_bound_and_interval() -> None:
         ({"family": "memory", "gb_per_s": 4368.2}, "GB/s", "4,368"),
         ({"family": "gemm", "tflop_per_s": 55.21}, "TFLOP/s", "55.2"),
         ({"family": "latency", "latency_cycles": 33.66}, "cycles", "33.7"),
-        ({"family": "probe", "time_us": 1.934}, "µs", "1.93"),
+        ({"family": "probe", "gb_per_s": None, "time_us": 1.934}, "µs", "1.93"),
+        ({"family": "probe", "tflop_per_s": 759.6}, "TFLOP/s", "760"),
+        ({"family": "probe", "latency_cycles": 33.66, "tflop_per_s": 759.6}, "cycles", "33.7"),
         ({"family": "gemm", "tflop_per_s": None, "time_us": 12.0}, "µs", "12.0"),
         ({"family": "memory", "gb_per_s": None, "time_us": 1234.5}, "µs", "1,234"),
     ],
@@ -143,6 +145,75 @@ def test_flags_are_marked_and_explained() -> None:
     sheet = lay_out([row("copy", 8, flags="power_capped;bimodal"), row("copy", 16, flags="bimodal")], meta())
     assert [cell[0] for cell in sheet.lines[0].cells] == ["113 [a,b]", "113 [b]"]
     assert sheet.notes[2] == f"[b] bimodal, 2 points: {REMARKS[Flag.BIMODAL]}"
+
+
+def gemm(kernel: str, sms: int | str, tflop_per_s: float, **changes: Any) -> Row:
+    """A row of a GEMM that takes the time of its rate."""
+    us = 137.4e6 / tflop_per_s / 1e3
+    ends = {"time_us_ci_low": None, "time_us_ci_high": None}
+    return row(kernel, sms, **{"family": "gemm", "tflop_per_s": tflop_per_s, "time_us": us, **ends, **changes})
+
+
+def test_a_kernel_says_how_it_stands_beside_the_best_yardstick() -> None:
+    """A line of ratios below our figures, a star at the fastest yardstick of each size, and below the table what it means."""
+    rows = [
+        *(gemm("gemm", 8, 52.0), gemm("gemm.cublas", 8, 50.0, flags="best"), gemm("gemm.cublaslt", 8, 49.0)),
+        *(gemm("gemm", "full", 750.0), gemm("gemm.cublas", "full", 700.0), gemm("gemm.cublaslt", "full", 800.0, flags="best")),
+    ]
+    sheet = lay_out(rows, meta())
+    by_heading = {line.heading[0]: line for line in sheet.lines}
+    assert by_heading["gemm"].heading[2:] == ("  x best yardstick",)
+    assert [cell[2] for cell in by_heading["gemm"].cells] == ["1.04", "0.94"]
+    assert [cell[0] for cell in by_heading["gemm.cublas"].cells] == ["50.0*", "700"]
+    assert [cell[0] for cell in by_heading["gemm.cublaslt"].cells] == ["49.0", "800*"]
+    assert {len(line.heading) for name, line in by_heading.items() if name != "gemm"} == {2}
+    assert sheet.notes[-1] == f"* {REMARKS[Flag.BEST]}"
+    assert max(len(text) for line in sheet.lines for cell in line.cells for text in cell) <= len("97 % ±0.1")
+
+
+def test_one_yardstick_is_called_by_its_name() -> None:
+    """Without a choice there is no best: the ratio is to torch, and no star is drawn or explained."""
+    sheet = lay_out([row("norm", 8, time_us=100.0), row("norm.torch", 8, time_us=110.0)], meta())
+    assert sheet.lines[0].heading[2:] == ("  x torch",)
+    assert sheet.lines[0].cells[0][2] == "1.10"
+    assert not any(note.startswith("*") for note in sheet.notes)
+
+
+def test_no_ratio_without_both_figures() -> None:
+    """A failed yardstick, or a failed kernel of ours, leaves the cell as it is; with neither ok there is no line of ratios."""
+    rows = [
+        row("norm", 8),
+        missing("norm.torch", 8, "failed", "incorrect"),
+        missing("norm", 16, "failed", "x"),
+        row("norm.torch", 16),
+    ]
+    assert lay_out(rows, meta()).lines[0].heading == ("norm", "  GB/s, % of link")
+    rows += [row("norm", 24), row("norm.torch", 24)]
+    ours = lay_out(rows, meta()).lines[0]
+    assert [cell[2:] for cell in ours.cells] == [("–",), (), ("1.00",)]
+
+
+def test_the_end_of_a_run_says_how_a_curve_stands() -> None:
+    """Geometric mean, and the sizes where ours is furthest behind and ahead, with the way that was fastest there."""
+    rows = [
+        *(gemm("gemm", 8, 50.0), gemm("gemm.cublas", 8, 25.0, flags="best"), gemm("gemm.cublaslt", 8, 20.0)),
+        *(gemm("gemm", 16, 40.0), gemm("gemm.cublas", 16, 70.0), gemm("gemm.cublaslt", 16, 80.0, flags="best")),
+        *(gemm("gemm", "primary", 900.0), gemm("gemm.cublas", "primary", 100.0)),
+    ]
+    said = closing_lines(rows, meta(), "6 points")
+    wanted = "the best yardstick in the geometric mean of 2 sizes: 0.50 at 16 SMs (cublaslt) to 2.00 at 8 SMs (cublas)."
+    assert f"gemm is 1.00 x as fast as {wanted}" in said
+    alone = closing_lines([row("norm", 8, time_us=100.0), row("norm.torch", 8, time_us=110.0)], meta(), "2 points")
+    assert alone[-1] == "norm is 1.10 x as fast as torch at 8 SMs."
+
+
+def test_of_several_yardsticks_no_knees_are_told() -> None:
+    """Three knees of the same vendor would bury ours; where there is one yardstick, its knee is of interest."""
+    places = [(8, 50.0), (64, 780.0), ("full", 800.0)]
+    rows = [gemm(kernel, sms, rate) for kernel in ("gemm", "gemm.cublas", "gemm.cublaslt") for sms, rate in places]
+    assert not [line for line in closing_lines(rows, meta(), "x") if line.startswith("gemm.cublas")]
+    one = [each for each in rows if each.kernel != "gemm.cublaslt"]
+    assert [line for line in closing_lines(one, meta(), "x") if line.startswith("gemm.cublas")]
 
 
 def test_every_flag_has_its_sentence() -> None:

@@ -34,6 +34,7 @@ from greenbench.schema import (
 
 H200 = model_facts("h200").device
 GIB = 1 << 30
+LIMITED = {"rounds": 6, "max_rounds": 15, "time_limit_s": 120.0}
 IDENTITY = {
     *("run_id", "label", "device", "device_uuid", "driver", "cuda", "nvrtc", "backend", "kernel", "family", "dtype", "params"),
     *("config", "source_digest", "sms_requested", "sms_granted", "sms_observed", "placement", "granularity", "workqueue"),
@@ -312,7 +313,7 @@ def test_above_the_link_is_kept_with_a_flag() -> None:
 
 
 def test_speedup_is_within_one_curve() -> None:
-    """The base is the smallest ok grant of the same kernel, parameters, scope, connections and timing; primary is apart."""
+    """The base is the smallest ok grant of the same kernel, parameters, scope and connections; primary is apart."""
     primary = replace(point(), partition=Partition(SmsMode.PRIMARY))
     more = replace(point(8), connections=2)
     points = (point(16), point(8), point(None), primary, more, point(8, "gemm_bf16"))
@@ -321,6 +322,19 @@ def test_speedup_is_within_one_curve() -> None:
     assert [row.speedup for row in rows] == [2.0, 1.0, 4.0, None, 1.0, 1.0]
     assert rows[2].efficiency_pct == pytest.approx(100 * 4 * 8 / 132)
     assert rows[1].efficiency_pct == 100.0
+
+
+def test_a_timing_that_auto_chose_does_not_cut_a_curve() -> None:
+    """Steady on few SMs and graph on many is one curve where `auto` chose both; timings that were asked for are two curves."""
+    chosen = (point(8), point(16), point(None))
+    ways = (Timing.STEADY, Timing.STEADY, Timing.GRAPH)
+    times = (4000.0, 2000.0, 1000.0)
+    rows = run(meta(*chosen), *(block(p, us, timing=way) for p, us, way in zip(chosen, times, ways, strict=True)))
+    assert [row.speedup for row in rows] == [1.0, 2.0, 4.0]
+    assert [row.timing for row in rows] == ["steady", "steady", "graph"]
+    asked = [replace(each, timing=way) for each, way in zip(chosen, ways, strict=True)]
+    rows = run(meta(*asked), *(block(p, us, timing=p.timing) for p, us in zip(asked, times, strict=True)))
+    assert [row.speedup for row in rows] == [1.0, 2.0, 1.0]
 
 
 @pytest.mark.parametrize("family", [Family.LATENCY, Family.PROBE])
@@ -368,27 +382,54 @@ def test_void_lines_take_blocks_back() -> None:
     assert run(of, *blocks, block(point(16)))[1].status == "ok", "and may be measured again"
 
 
+def test_blocks_that_are_kept_although_the_sentinel_moved_are_flagged() -> None:
+    """A drift line takes nothing back: its points keep their figures, with the flag; others have none."""
+    of = meta(point(8), point(16))
+    drift = block(point(8), (), kind=BlockKind.DRIFT, reason=void_reason([1], "the sentinel moved"))
+    rows = run(of, block(point(16)), block(point(8)), block(point(8)), drift)
+    assert [(row.status, row.flags, row.samples) for row in rows] == [("ok", "drifted", 10), ("ok", "", 5)]
+
+
 @pytest.mark.parametrize(
     ("us", "count", "changes", "reason"),
     [
         (lambda i: 4000.0, 6, {}, "precise"),
         (lambda i: 4000.0 + 100 * i, 15, {}, "max_rounds"),
-        (lambda i: 4000.0 + 100 * i, 7, {}, "time_limit"),
+        (lambda i: 4000.0 + 100 * i, 7, {"plan": LIMITED}, "time_limit"),
+        (lambda i: 4000.0 + 100 * i, 7, {}, "max_rounds"),
         (lambda i: 4000.0 + 100 * i, 7, {"finished": ""}, "interrupted"),
         (lambda i: 4000.0, 3, {"plan": {"rounds": 3, "max_rounds": 3}}, "max_rounds"),
+        (lambda i: 4000.0, 7, {"plan": LIMITED | {"rounds": 8}}, "time_limit"),
+        (lambda i: 4000.0, 7, {"plan": LIMITED | {"rounds": 8}, "finished": ""}, "interrupted"),
+        (lambda i: 4000.0, 7, {"plan": LIMITED, "finished": ""}, "precise"),
     ],
 )
 def test_why_a_point_stopped(us, count: int, changes: dict[str, object], reason: str) -> None:  # type: ignore[no-untyped-def]
-    """The stop reason is read off the journal: a half-width of 0.5 %, the last round, the time, or the user."""
+    """The stop reason is read off the journal: a half-width of 0.5 % after the planned rounds, the last round, time, or user."""
     row = only(meta(point(), **changes), *(block(point(), us(i)) for i in range(count)))
     assert row.stop_reason == reason
 
 
 def test_a_point_stopped_by_throttling_says_so() -> None:
-    """A last visit that was discarded is why there are no more."""
+    """A last visit that was discarded is why there are no more, and the row carries the flag; so it is for idle clocks."""
     noisy = [block(point(), 4000.0 + 100 * i) for i in range(3)]
-    row = only(meta(point()), *noisy, block(point(), status=BlockStatus.DISCARDED))
-    assert (row.status, row.stop_reason) == ("ok", "throttled")
+    hot = block(point(), status=BlockStatus.DISCARDED, reason="throttled: hw_thermal")
+    idle = replace(hot, reason="idle clocks during the block")
+    row = only(meta(point()), *noisy, hot)
+    assert (row.status, row.stop_reason, row.flags, row.rounds) == ("ok", "throttled", "discarded", 3)
+    row = only(meta(point()), *noisy, hot, idle)
+    assert (row.stop_reason, row.flags) == ("idle", "discarded")
+    assert only(meta(point()), *noisy, hot, noisy[0]).flags == "", "what was taken again in the end is whole"
+
+
+def test_an_interrupted_run_tells_given_up_points_from_unfinished_ones() -> None:
+    """Three blocks thrown away in a row ended the point before Ctrl-C came; one does not."""
+    noisy = [block(point(), 4000.0 + 100 * i) for i in range(3)]
+    hot = block(point(), status=BlockStatus.DISCARDED, reason="throttled: hw_thermal")
+    row = only(meta(point(), finished=""), *noisy, hot)
+    assert (row.stop_reason, row.flags) == ("interrupted", "")
+    row = only(meta(point(), finished=""), *noisy, hot, hot, hot)
+    assert (row.stop_reason, row.flags) == ("throttled", "discarded")
 
 
 def test_launches_for_a_profiler_are_ok_and_have_no_figures() -> None:
@@ -416,6 +457,57 @@ def test_yardstick_rows_are_a_curve_of_their_own() -> None:
     rows = run(of, *(block(each, us) for each, us in zip(points, (9000.0, 8000.0, 4000.0), strict=True)))
     assert [row.speedup for row in rows] == [1.0, 1.0, 2.0]
     assert [row.family for row in rows] == ["", "gemm", "gemm"]
+
+
+def beside(*ways: str, sms: int = 8) -> list[Point]:
+    """Return the points of our GEMM and of its yardsticks on one partition."""
+    return [point(sms, "gemm_bf16"), *(point(sms, f"gemm_bf16.{way}") for way in ways)]
+
+
+def test_the_fastest_yardstick_of_a_point_is_best() -> None:
+    """Each partition has its own; our kernel is never one, however fast; other flags stay in front."""
+    small, large = beside("cublas", "cublas_sms", "cublaslt"), beside("cublas", "cublas_sms", "cublaslt", sms=16)
+    times = dict(zip([*small, *large], (100.0, 9000.0, 8000.0, 8500.0, 100.0, 4000.0, 4500.0, 3900.0), strict=True))
+    capped = {small[2]: (Flag.POWER_CAPPED,)}
+    rows = run(meta(*times), *(block(each, us, flags=capped.get(each, ())) for each, us in times.items()))
+    assert [row.flags for row in rows] == ["", "", "power_capped;best", "", "", "", "", "best"]
+
+
+@pytest.mark.parametrize(
+    ("ways", "broken", "best"),
+    [
+        (("cublaslt",), (), []),
+        (("torch",), (), []),
+        (("cublas", "cublaslt"), (), ["gemm_bf16.cublas"]),
+        (("cublas", "cublaslt"), ("cublas",), ["gemm_bf16.cublaslt"]),
+        (("cublas", "cublaslt"), ("cublas", "cublaslt"), []),
+    ],
+)
+def test_only_what_was_measured_beside_another_is_best(ways: tuple[str, ...], broken: tuple[str, ...], best: list[str]) -> None:
+    """One yardstick is no choice; where another failed, what is left was the best there was."""
+    points = beside(*ways)
+    times = [9000.0, 8000.0, 8500.0][: len(points)]
+    of = {f"gemm_bf16.{way}" for way in broken}
+    blocks = [
+        block(each, (), status=BlockStatus.FAILED, attempt=2, reason="incorrect") if each.kernel in of else block(each, us)
+        for each, us in zip(points, times, strict=True)
+    ]
+    assert [row.kernel for row in run(meta(*points), *blocks) if Flag.BEST in row.flags] == best
+
+
+def test_points_with_other_params_scopes_or_timings_have_a_best_of_their_own() -> None:
+    """Yardsticks are compared where all else is the same: nothing here stands beside another of its kind."""
+    alone = [
+        point(8, "gemm_bf16.cublas"),
+        point(8, "gemm_bf16.cublaslt", timing=Timing.COLD_CLEAN),
+        point(8, "gemm_bf16.cublaslt", connections=8),
+        replace(point(8, "gemm_bf16.cublaslt"), params=(("n", 4),)),
+        point(8, "gemm_fp32.cublaslt"),
+        point(None, "gemm_bf16.cublaslt"),
+    ]
+    rows = run(meta(*alone), *(block(each, 8000.0) for each in alone))
+    assert {row.status for row in rows} == {"ok"}
+    assert {row.flags for row in rows} == {""}
 
 
 @pytest.mark.parametrize("name", ["gemm_bf16.cublas", "gemm_bf16.torch"])

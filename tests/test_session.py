@@ -131,6 +131,14 @@ def test_the_self_test_allows_one_per_cent_and_two_us(
 # -- preparing -------------------------------------------------------------------------------------------------------------
 
 
+def test_a_kernel_file_may_say_what_auto_is(session: Any) -> None:
+    """What lives in the L2 is timed hot although it streams; a way that is asked for stands."""
+    made, params = session(), dict(library()["l2_read"].params)
+    auto, steady = (at(8, "l2_read", timing, **params) for timing in (Timing.AUTO, Timing.STEADY))
+    ready(made, auto, steady)
+    assert [made.prepare(point).timing for point in (auto, steady)] == [Timing.HOT, Timing.STEADY]
+
+
 def test_preparing_settles_timing_and_sizes(session: Any) -> None:
     """`auto` is resolved by what the kernel takes on this lane: graph below 20 us, steady above, hot for latency kernels."""
     made = session()
@@ -217,7 +225,7 @@ def test_a_yardstick_is_the_one_that_the_file_names(session: Any) -> None:
     params = dict(library()["rmsnorm"].params)
     made = ready(session(), at(8, "rmsnorm.torch", Timing.AUTO, **params))
     assert made.prepare(at(8, "rmsnorm.torch", Timing.AUTO, **params)).timing is Timing.STEADY
-    for wrong in ("rmsnorm.cublas", "gemm_bf16.torch"):
+    for wrong in ("rmsnorm.cublas", "gemm_bf16.torch", "gemm_bf16.cublass"):
         with pytest.raises(UnsupportedError, match=f"{wrong.partition('.')[0]} names no yardstick '{wrong.partition('.')[2]}'"):
             made.prepare(at(8, wrong, Timing.AUTO, **dict(library()[wrong.partition(".")[0]].params)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from greenbench.catalog import Kernel, load_kernel
-from greenbench.source import Kind, definitions, global_names, includes, own_headers, strip_comments
+from greenbench.source import Kind, definitions, foreign_headers, global_names, includes, own_headers, strip_comments
 
 DATA = Path(__file__).parent / "data" / "kernels"
 TRIAD = (DATA / "triad.cu").read_text(encoding="utf-8")
@@ -74,6 +74,8 @@ def test_includes_and_own_headers(tmp_path: Path) -> None:
     assert includes(code) == (("cuda_fp16.h", False), ("near.cuh", True))
     assert len(own_headers(tmp_path / "k.cu", code, [])) == 1
     assert len(own_headers(tmp_path / "k.cu", code, ["far"])) == 2
+    assert foreign_headers(tmp_path / "k.cu", code, []) == ("cuda_fp16.h", "far.cuh")
+    assert foreign_headers(tmp_path / "k.cu", code, ["far"]) == ("cuda_fp16.h",)
     templated = load_kernel(DATA / "good" / "templated.cu", prelude="")
-    assert templated.headers == ("own/factor.cuh",)
+    assert (templated.headers, templated.toolkit_headers) == (("own/factor.cuh",), ())
     assert templated.is_name_expression

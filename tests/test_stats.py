@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, strategies as st
@@ -61,6 +62,22 @@ def test_the_interval_survives_many_samples() -> None:
     """Thousands of values neither overflow nor underflow: the normal approximation agrees."""
     k = stats.median_rank(10_000, 0.95)
     assert abs(k - (5000 - 1.96 * 50)) <= 1.5
+    assert abs(stats.median_rank(10**7, 0.95) - (10**7 / 2 - 1.959964 * 10**3.5 / 2)) <= 1.5
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.96875, 0.99, 1 - 2.0**-9])
+def test_ranks_are_those_of_whole_numbers(confidence: float) -> None:
+    """Up to 400 values the rank is the one that exact integers give, also where a coverage is met to the last bit."""
+    asked = Fraction(confidence).limit_denominator(10**12)
+    for n in range(1, 400):
+        binomial, below, k = 1, 0, 0
+        while k < n // 2:
+            below += binomial
+            if 1 - Fraction(2 * below, 2**n) < asked:
+                break
+            k += 1
+            binomial = binomial * (n - k + 1) // k
+        assert stats.median_rank(n, confidence) == k, n
 
 
 def test_the_interval_covers_as_often_as_it_says() -> None:

@@ -33,13 +33,16 @@ from greenbench.errors import (
     UnfitError,
     UsageError,
 )
+from greenbench.experiments.campaign import Campaign
 from greenbench.experiments.crew import Crew
+from greenbench.experiments.rounds import COOL_S, SentinelWatch
 from greenbench.experiments.sweep import SweepOutcome, SweepRequest, exit_code, preview, run_sweep
+from greenbench.figures import TAKES
 from greenbench.journal import read_journal
 from greenbench.plan import load_plan
 from greenbench.rows import derive_rows
-from greenbench.runfiles import read_meta, read_rows
-from greenbench.schema import Block, BlockKind, BlockStatus, Row, Status, Timing
+from greenbench.runfiles import RunFolder, read_meta, read_rows
+from greenbench.schema import Block, BlockKind, BlockStatus, Evidence, Row, Status, Timing
 from greenbench.worker import Worker
 from tests.staging import Notes, alive, children, environment, model
 
@@ -127,7 +130,7 @@ def only(rows: list[Row]) -> Row:
 
 
 def test_a_whole_run(bench: Any) -> None:
-    """The folder holds all four files, each point has one ok row, and the rows follow from journal and run.json alone."""
+    """The folder holds all five files, each point has one ok row, and the rows follow from journal and run.json alone."""
     outcome = bench.run(device="model:h200", plan={"rounds": 6})
     assert outcome.exit_code is ExitCode.DONE
     assert set(outcomes(outcome.rows).values()) == {"ok"}
@@ -138,7 +141,7 @@ def test_a_whole_run(bench: Any) -> None:
     assert all(row.rounds == 6 and row.backend == "modelled" and row.timing == "steady" for row in outcome.rows)
     assert all(row.time_us_ci_low <= row.time_us <= row.time_us_ci_high for row in outcome.rows)
     names = {path.name for path in bench.out.iterdir()}
-    assert names == {"run.json", "blocks.csv", "rows.csv", "samples.csv.gz"}
+    assert names == {"run.json", "blocks.csv", "rows.csv", "bounds.csv", "samples.csv.gz"}
     meta, blocks = read_meta(bench.out / "run.json"), read_journal(bench.out / "blocks.csv")
     assert derive_rows(meta, blocks) == outcome.rows
     assert [row.label for row in read_rows(bench.out)] == [row.label for row in outcome.rows]
@@ -268,6 +271,22 @@ def test_throttled_blocks_are_discarded_and_taken_again(bench: Any) -> None:
     assert len(bench.blocks(status=BlockStatus.DISCARDED)) == 2 * 3
 
 
+def test_a_point_that_is_given_up_for_throttling_says_so(bench: Any) -> None:
+    """Three tries thrown away in round 2: the row keeps its one round, flagged, and the terminal names the point."""
+    outcome = bench.run({"kind": "throttle", "kernel": "triad", "sms": 16, "at_block": 2}, plan={"rounds": 6})
+    assert outcome.exit_code is ExitCode.DONE
+    hot = {(row.kernel, row.sms_requested): (row.rounds, row.stop_reason, row.flags) for row in outcome.rows}
+    assert hot.pop(("triad", "16")) == (1, "throttled", "discarded")
+    assert set(hot.values()) == {(6, "precise", "")}
+    point = f"triad[{N},s=3.0]@16/driver_default/steady"
+    assert bench.listener.notes == [f"throttled: hw_thermal, thermal in 3 tries of {point}: it keeps 1 of 6 rounds"]
+
+
+def test_discarded_blocks_are_taken_as_often_as_rows_believe() -> None:
+    """A row calls a point given up after as many discards in a row as a campaign makes."""
+    assert len(COOL_S) + 1 == TAKES
+
+
 @pytest.mark.parametrize(
     ("fault", "reason", "granted"),
     [
@@ -338,8 +357,54 @@ def test_a_drift_takes_its_stretch_back(bench: Any) -> None:
     assert bench.listener.notes == ["the sentinel moved by more than 1 %: 10 blocks before it are taken again"]
 
 
+def test_the_last_sentinel_may_take_blocks_back_too(bench: Any) -> None:
+    """A step that only the last sentinel sees: its stretch is measured again before the run ends, and no time limit is named."""
+    outcome = bench.run({"kind": "drift", "kernel": "copy", "sms": 132, "at_block": 5, "times": 1}, plan=DRIFTING)
+    (void,) = bench.blocks(kind=BlockKind.VOID)
+    gone = journal_module.voided(bench.blocks())
+    assert len(gone) == 10
+    counted = Counter(b.sms_requested for b in bench.blocks(kind=BlockKind.BLOCK) if b.seq not in gone)
+    assert set(counted.values()) == {8}
+    assert bench.blocks()[-1].kind is BlockKind.SENTINEL
+    assert bench.blocks()[-1].seq > void.seq + 10
+    assert {(row.rounds, row.stop_reason, row.flags) for row in outcome.rows} == {(8, "precise", "")}
+
+
+def test_what_drifted_after_the_time_limit_is_kept_and_flagged(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time is left to take a block again when the last sentinel moves: it counts, flagged, and the run says so."""
+    monkeypatch.setattr(Campaign, "_out_of_time", lambda self: len(self._watch.history) >= 4)
+    outcome = bench.run(
+        {"kind": "drift", "kernel": "copy", "sms": 132, "at_block": 5, "times": 1}, plan={**DRIFTING, "time_limit_s": 100}
+    )
+    assert outcome.exit_code is ExitCode.DONE
+    assert bench.blocks(kind=BlockKind.VOID) == []
+    (kept,) = journal_module.drifted(bench.blocks())
+    assert kept == 34
+    rows = {row.sms_requested: (row.rounds, row.stop_reason, row.flags) for row in outcome.rows}
+    flagged = bench.blocks(seq=kept)[0].sms_requested
+    assert rows.pop(flagged) == (7, "time_limit", "drifted")
+    assert set(rows.values()) == {(6, "time_limit", "")}
+    said = "the sentinel moved by more than 1 %: 1 block before it is kept and flagged, since the time limit is reached"
+    assert bench.listener.notes == [said]
+
+
+def test_a_point_whose_only_block_drifted_gets_another_one(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow points get fewer blocks, never none: blocks taken back are not what a point is left with when the time is over."""
+
+    def read(self: Any, block: Block) -> list[int]:
+        lost, self.stretch = self.stretch, []
+        self.history.append(0.0)
+        return list(lost) if len(self.history) == 2 else []
+
+    monkeypatch.setattr(SentinelWatch, "read", read)
+    monkeypatch.setattr(Campaign, "_out_of_time", lambda self: bool(journal_module.voided(self._journal.blocks)))
+    outcome = bench.run(device="model:h200", plan={**DRIFTING, "sms": "8:88:8", "time_limit_s": 100})
+    assert len(journal_module.voided(bench.blocks())) == 10
+    assert {(row.status, row.rounds, row.stop_reason) for row in outcome.rows} == {("ok", 1, "time_limit")}
+
+
 def test_a_machine_that_never_settles(bench: Any) -> None:
-    """More drifts than redoing can mend: what is measured stays; with --ci the run ends with 4 and keeps rows and journal."""
+    """More drifts than redoing can mend: what is measured stays, flagged; with --ci the run ends with 4 and keeps its files."""
     drift = {"kind": "bimodal", "kernel": "copy", "sms": 132}
     changes = {**DRIFTING, "sms": "8:80:8"}
     with pytest.raises(UnfitError, match="not quiet") as raised:
@@ -347,6 +412,7 @@ def test_a_machine_that_never_settles(bench: Any) -> None:
     assert raised.value.exit_code is ExitCode.MACHINE
     assert {row.status for row in read_rows(bench.out)} == {"ok"}
     assert len(bench.blocks(kind=BlockKind.VOID)) == 3
+    assert "drifted" in {row.flags for row in read_rows(bench.out)}
     assert "not quiet" in bench.listener.notes[-1]
 
 
@@ -406,6 +472,52 @@ def test_a_device_that_is_lost_in_the_middle(bench: Any, monkeypatch: pytest.Mon
     rows = read_rows(bench.out)
     assert len(rows) == 4
     assert {row.status for row in rows if row.kernel == "copy"} == {"ok"}
+
+
+# -- a machine that is not fit ---------------------------------------------------------------------------------------------
+
+
+HOT = Evidence(reasons=0x40 | 0x1)
+
+
+def test_ci_refuses_a_gpu_that_throttles_before_anything_runs(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit 4 with the reason and the way out, and no folder; without --ci it is said and the blocks decide."""
+    monkeypatch.setattr(Crew, "evidence", lambda self: HOT)
+    with pytest.raises(UnfitError, match=r"throttles before anything runs on it \(hw_thermal\); let it cool down") as raised:
+        bench.run(device="model:h200", ci=True)
+    assert raised.value.exit_code is ExitCode.MACHINE
+    assert not bench.out.exists()
+    assert bench.run(device="model:h200", plan={"kernels": "copy"}).exit_code is ExitCode.DONE
+    said = "this GPU throttles before anything runs on it (hw_thermal); blocks are thrown away as long as it does"
+    assert bench.listener.notes == [said]
+
+
+def test_ci_refuses_a_gpu_that_throttles_once_it_is_warm(bench: Any) -> None:
+    """Cool at first, throttled after the warm-up: exit 4 before the first block, with run.json as evidence."""
+    with pytest.raises(UnfitError, match=r"throttles as soon as it is warm \(hw_thermal, thermal\)"):
+        bench.run({"kind": "throttle"}, ci=True)
+    assert bench.blocks() == []
+    assert (bench.out / "run.json").is_file()
+
+
+@pytest.mark.parametrize("fault", [{"kind": "power_cap"}, {"kind": "throttle", "kernel": "copy", "sms": 8, "at_block": 2}])
+def test_ci_measures_where_throttling_is_no_matter_of_the_machine(fault: dict[str, Any], bench: Any) -> None:
+    """The power limit holds big kernels everywhere, and one kernel that overheats is a matter of its blocks."""
+    outcome = bench.run(fault, ci=True, plan={"kernels": "copy"})
+    assert {row.status for row in outcome.rows} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"), [("mig", "in MIG mode: the 132 SMs are those of one instance"), ("mps", "under MPS: other clients")]
+)
+def test_a_mode_that_changes_what_sms_mean_is_told(mode: str, words: str, bench: Any) -> None:
+    """MIG and MPS are said on the terminal and kept in run.json."""
+    outcome = bench.run(facts={mode: True}, plan={"kernels": "copy", "sms": "8"})
+    (note,) = outcome.meta.notes
+    assert words in note
+    assert bench.listener.notes == [note]
+    device = f"model:{bench.folder / 'device' / 'device.toml'}"
+    assert preview(request(device, None, plan={"kernels": "copy", "sms": "8"})).notes == (note,)
 
 
 # -- sizes and scopes ------------------------------------------------------------------------------------------------------
@@ -638,6 +750,65 @@ def test_a_finished_run_is_resumed_without_a_block(interrupted: Path, tmp_path: 
     again = run_sweep(request("model:h200", None, resume=run), Notes())
     assert [replace(row, run_id="") for row in again.rows] == [replace(row, run_id="") for row in first.rows]
     assert (run / "blocks.csv").stat().st_size == size
+
+
+def held(run: Path) -> dict[str, tuple[int, bytes]]:
+    """Everything in a run folder: when it was written, and what."""
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.iterdir()}
+
+
+def test_a_run_under_way_is_not_touched(interrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--resume of a run that another greenbench writes: refused before a worker starts, and no file of it changes or goes."""
+    monkeypatch.setattr(Crew, "facts", lambda self, key=None: pytest.fail("a worker was asked for"))
+    run = Path(shutil.copytree(interrupted, tmp_path / interrupted.name))
+    (run / "worker.log").touch()
+    # The other one is in the middle of a line.
+    with (run / "blocks.csv").open("ab") as file:
+        file.write(b"13,block,")
+    with journal_module.Journal(run / "blocks.csv"):
+        before = held(run)
+        with pytest.raises(UsageError, match="is being written by another greenbench"):
+            run_sweep(request("model:h200", None, resume=run), Notes())
+        assert held(run) == before
+
+
+def test_what_is_refused_is_not_touched(interrupted: Path, tmp_path: Path) -> None:
+    """A run with a torn last line that cannot be continued here keeps even that line."""
+    run = Path(shutil.copytree(interrupted, tmp_path / interrupted.name))
+    with (run / "blocks.csv").open("ab") as file:
+        file.write(b"13,block,")
+    before = held(run)
+    with pytest.raises(NotComparableError):
+        run_sweep(request("model:h100", None, resume=run), Notes())
+    assert held(run) == before
+
+
+def test_two_runs_do_not_share_a_new_folder(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two greenbenches find the same empty folder at once: the second is refused and leaves the first one's files."""
+    real = RunFolder.create
+
+    def create(*given: Any, **named: Any) -> RunFolder:
+        folder = real(*given, **named)
+        bench.first = journal_module.Journal(folder.journal_path)
+        return folder
+
+    monkeypatch.setattr(RunFolder, "create", create)
+    with pytest.raises(UsageError, match="is being written by another greenbench"):
+        bench.run(device="model:h200")
+    bench.first.close()
+    assert [path.name for path in bench.out.iterdir()] == ["blocks.csv"]
+
+
+def test_a_full_disk_before_the_first_line_leaves_no_folder(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even the head of the journal fits: exit 5, and nothing stands in the way of the next try."""
+
+    def full(*_: Any) -> None:
+        raise OutputError("the disk is full")
+
+    monkeypatch.setattr(journal_module.Journal, "_write", full)
+    with pytest.raises(OutputError):
+        bench.run(device="model:h200")
+    assert not bench.out.exists()
 
 
 def test_what_is_no_run_is_not_resumed(tmp_path: Path) -> None:

@@ -230,6 +230,32 @@ def test_the_gemm_of_hopper_rotates_over_maps(calls: Recorder, monkeypatch: pyte
         MappedWork(core, host, None, Arena(), kernel, params, loaded, kernel.variants[2])
 
 
+@pytest.mark.parametrize(
+    ("file", "types", "boxes"),
+    [
+        ("gemm_fp16.sm_90a", ["FLOAT16"] * 3, ([64, 128], [64, 64], [64, 64])),
+        ("gemm_tf32.sm_90a", ["FLOAT32"] * 3, ([32, 128], [32, "share"], [32, 64])),
+        ("gemm_fp8.sm_90a", ["UINT8", "UINT8", "BFLOAT16"], ([128, 128], [128, "share"], [64, 64])),
+        ("gemm_fp8_raw", ["UINT8", "UINT8", "BFLOAT16"], ([128, 128], [128, "share"], [64, 64])),
+    ],
+)
+def test_the_other_gemms_of_hopper_fetch_128_bytes_of_a_row(
+    calls: Recorder, file: str, types: list[str], boxes: tuple[list[Any], ...]
+) -> None:
+    """Whatever the type, a box is as wide as the swizzle; a CTA's share of the columns of B[n][k] is one box."""
+    kernel = load_kernel(kernels_dir() / f"{file}.cu")
+    for variant in kernel.variants:
+        env = kernel.environment({"m": 1000, "n": 1016, "k": 528}, sms=8, variant=variant)
+        share = int(env["BN"]) // int(env["CLUSTER"])
+        for operand in kernel.operands:
+            encode(operand, env, 0x10000)
+        made = calls.encoded[-3:]
+        assert [each[0].name.rpartition("_")[2] for each in made] == types
+        assert [[int(size) for size in each[5]] for each in made] == [
+            [share if x == "share" else x for x in box] for box in boxes
+        ]
+
+
 def test_the_module_is_imported_without_cuda() -> None:
     """What a lane imports must not load a driver's package by itself."""
     text = Path(tensormap.__file__).read_text(encoding="utf-8")

@@ -121,7 +121,7 @@ def test_the_digest_of_a_run_covers_all_files_and_that_of_a_row_one(folder: Path
         ("m = 512", "m = 256", "params is (('m', 256), ('n', 256)), but (('m', 512), ('n', 256)) in product.cu"),
         ('yardstick = "cublas"', "", "yardstick is none, but cublas in product.cu"),
         ('dtype   = "bfloat16"', 'dtype   = "float16"', "dtype is float16, but bfloat16 in product.cu"),
-        ('entry   = "product"', 'entry   = "product"\nverify = "gemm"', "verify is gemm, but none in product.cu"),
+        ('entry   = "product"', 'entry   = "product"\nverify = "write"', "verify is write, but none in product.cu"),
         ('name = "c", dtype = "bfloat16"', 'name = "c", dtype = "float16"', "the list of buffers (scratch aside) is [('a', "),
         ('name = "c", dtype = "bfloat16", count = "m * n"', 'name = "c", dtype = "bfloat16", count = "m"', "the list of buffers"),
         ('flops = "2 * m * n"', 'flops = "m * n"', "work.flops is 131072, but 262144 in product.cu"),

@@ -14,7 +14,12 @@ _BY_FAMILY: dict[str, tuple[tuple[str, Getter], ...]] = {
     Family.GEMM: (("TFLOP/s", lambda row: row.tflop_per_s), _TIME),
     Family.MEMORY: (("GB/s", lambda row: row.gb_per_s), _TIME),
     Family.LATENCY: (("cycles", lambda row: row.latency_cycles), ("ns", lambda row: row.latency_ns), _TIME),
-    Family.PROBE: (("cycles", lambda row: row.latency_cycles), _TIME),
+    Family.PROBE: (
+        ("cycles", lambda row: row.latency_cycles),
+        ("TFLOP/s", lambda row: row.tflop_per_s),
+        ("GB/s", lambda row: row.gb_per_s),
+        _TIME,
+    ),
 }
 
 

@@ -18,6 +18,7 @@ import click
 from greenbench.catalog import Kernel, Variant
 from greenbench.cli.terminal import is_live, stderr_console
 from greenbench.errors import IncompleteError, UsageError
+from greenbench.worker.spawning import ctrl_c_held, ignore_ctrl_c
 
 PR_SET_PDEATHSIG = 1
 LEGEND = "registers / bytes of static shared memory / bytes spilled; - is not claimed by the kernel"
@@ -59,7 +60,10 @@ class Outcome:
 def check_kernels(kernels: Sequence[Kernel], archs: Sequence[str], *, as_json: bool, everything: bool) -> None:
     """Compile all kernels for the architectures they claim, write the table, and raise IncompleteError if any failed."""
     with _pool() as pool:
-        jobs = list(plan_jobs(kernels, archs, pool.submit(supported_archs).result(), everything=everything))
+        # Processes are spawned when work is handed over.
+        with ctrl_c_held():
+            supported = pool.submit(supported_archs)
+        jobs = list(plan_jobs(kernels, archs, supported.result(), everything=everything))
         if not jobs:
             names = ", ".join(kernel.label for kernel in kernels)
             raise UsageError(
@@ -108,7 +112,7 @@ def _pool() -> Iterator[ProcessPoolExecutor]:
 
 def _start(parent: int) -> None:
     """Begin a child process: Ctrl-C is the parent's to answer, and nothing outlives a parent that was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_ctrl_c()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -123,7 +127,8 @@ def supported_archs() -> list[str]:
 
 def run_jobs(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> list[Outcome]:
     """Compile all jobs and return the outcomes in their order."""
-    futures: list[Future[Outcome]] = [pool.submit(compile_job, job) for job in jobs]
+    with ctrl_c_held():
+        futures: list[Future[Outcome]] = [pool.submit(compile_job, job) for job in jobs]
     with _bar(len(jobs)) as advance:
         for future in as_completed(futures):
             future.result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 from greenbench.cli.options import SectionedCommand, json_option, kernel_names, kernels_dir_option, option
 from greenbench.errors import UsageError
+from greenbench.source import limits_of
 
 if TYPE_CHECKING:
     from greenbench.catalog import BufferSpec, Kernel, TensorMap
@@ -121,6 +123,8 @@ def describe(kernel: Kernel) -> Iterator[str]:
         if text:
             yield f"  {title:<11} {text}"
     for title, parts in (
+        ("limits", wrap(limits_of(kernel.source), 110)),
+        ("sources", kernel.sources),
         ("buffers", [_buffer_text(buffer) for buffer in kernel.buffers]),
         ("variants", [v.name + (f"  cost {v.cost.text}" if v.cost else "") for v in kernel.variants]),
     ):
@@ -164,7 +168,8 @@ def _facts(kernel: Kernel) -> Iterator[tuple[str, str]]:
     yield "reports", f"cycles per {kernel.report.per}, from buffer {kernel.report.buffer}" if kernel.report else ""
     yield "host", f"times {kernel.host}; the kernel is what runs in the thing made, to prove it" if kernel.host else ""
     yield "verified", f"against reference {kernel.verify}" if kernel.verify else "by the probe itself" if kernel.host else "no"
-    yield "yardstick", f"{kernel.name}.{kernel.yardstick}" if kernel.yardstick else ""
+    yield "yardsticks", ", ".join(f"{kernel.name}.{way}" for way in kernel.yardsticks)
+    yield "timing", f"{kernel.timing} where --timing is auto" if kernel.timing else ""
     yield "requires", ", ".join(f"{expr.text} = 0" for expr in kernel.require)
     yield "runs on", _runs_on(kernel)
     yield "includes", ", ".join(kernel.headers)
@@ -221,6 +226,10 @@ def as_record(kernel: Kernel) -> dict[str, Any]:
         "host": kernel.host or None,
         "verify": kernel.verify or None,
         "yardstick": kernel.yardstick or None,
+        "yardsticks": list(kernel.yardsticks),
+        "timing": kernel.timing or None,
+        "limits": limits_of(kernel.source) or None,
+        "sources": list(kernel.sources),
         "require": [expr.text for expr in kernel.require],
         "min_cc": list(kernel.min_cc) if kernel.min_cc else None,
         "arch": kernel.arch,

@@ -25,6 +25,7 @@ COMMANDS = {
     "kernels": ("greenbench.cli.kernels:kernels_command", "Show the kernel library; compile it with --check."),
     "sweep": ("greenbench.cli.sweep:sweep_command", "Run kernels on partitions of 8, 16, 24, … SMs."),
     "plot": ("greenbench.cli.plot:plot_command", "Draw the figures of finished runs."),
+    "timeline": ("greenbench.cli.timeline:timeline_command", "Read a capture of Nsight Systems: overlap, strays, gaps."),
     "completion": ("greenbench.cli.completion:completion_command", "Print the completion script of a shell."),
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ else:
     TextType = click.ParamType
 
 _DEVICE = re.compile(r"cuda(:[0-9]+)?|model:.+")
+# Key of click's `meta` under which an environment stands that is read instead of this process's.
+ENVIRONMENT = "greenbench.environment"
 DEVICE_EXAMPLES = ("cuda:0", "model:h200", "model:h100", "model:a100")
 
 
@@ -32,8 +34,19 @@ class SectionOption(click.Option):
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """Let the command's own variable (GREENBENCH_SWEEP_DEVICE) win over the one of all commands (GREENBENCH_DEVICE)."""
-        own = super().resolve_envvar_value(ctx)
-        return own if own is not None else os.environ.get(self.shared_variable) or None
+        environment = ctx.meta.get(ENVIRONMENT, os.environ)
+        own = f"{ctx.auto_envvar_prefix}_{(self.name or '').upper()}"
+        return environment.get(own) or environment.get(self.shared_variable) or None
+
+
+@contextmanager
+def in_environment(context: click.Context, environment: Mapping[str, str]) -> Iterator[None]:
+    """Let the options of contexts below this one be read in another environment than this process has: that of an earlier run."""
+    context.meta[ENVIRONMENT] = environment
+    try:
+        yield
+    finally:
+        del context.meta[ENVIRONMENT]
 
 
 class SectionedCommand(click.Command):

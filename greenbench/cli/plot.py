@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import count
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from greenbench.cli.options import SectionedCommand, json_option, option
-from greenbench.errors import ResultFileError
+from greenbench.cli.terminal import emit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from greenbench.runfiles import RunFolder
-    from greenbench.schema import Row, RunMeta
+    from greenbench.schema import BoundRow, Row, RunMeta
 
 
 @click.command(
@@ -30,43 +30,41 @@ if TYPE_CHECKING:
     "Options",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Put the figures here; with several runs, into one folder per run below it.  [default: RUN/plots]",
+    help="Put the figures here; with several runs, into a folder below it for each.  [default: RUN/plots]",
 )
 @json_option("Options", "Write one JSON object with the paths instead of a path per line.")
 def plot_command(runs: tuple[Path, ...], out: Path | None, json: bool) -> None:
     """Draw the figures of each RUN (a folder that `sweep` wrote) as PNG and SVG, and print their paths."""
-    from greenbench.runfiles import RunFolder, read_meta
+    from greenbench.results import read_run
 
-    # All are read before any is drawn, so that a wrong name on the line costs nothing.
-    folders = {path: RunFolder.open(path) for path in runs}
-    loaded = [(folder, read_meta(folder.meta_path), load_rows(folder)) for folder in folders.values()]
+    # Each run once, however it is written. All are read before any is drawn, so that a wrong name on the line costs nothing.
+    once: dict[Path, Path] = {}
+    for path in runs:
+        once.setdefault(path.resolve(), path)
+    loaded = [read_run(path) for path in once.values()]
+    for note in filter(None, (run.note for run in loaded)):
+        emit(f"note: {note}", err=True)
     drawn: dict[str, list[Path]] = {}
-    for folder, meta, rows in loaded:
-        target = folder.path / "plots" if out is None else out / folder.run_id if len(loaded) > 1 else out
-        drawn[str(folder.path)] = draw(rows, meta, target)
+    for run, name in zip(loaded, own_names([run.folder.run_id for run in loaded]), strict=True):
+        target = run.folder.path / "plots" if out is None else out / name if len(loaded) > 1 else out
+        drawn[str(run.folder.path)] = draw(run.rows, run.meta, target, run.limits)
         if not json:
-            for path in drawn[str(folder.path)]:
-                click.echo(path)
+            for path in drawn[str(run.folder.path)]:
+                emit(path)
     if json:
-        click.echo(dumps({"plots": {run: [str(path) for path in paths] for run, paths in drawn.items()}}, indent=1))
+        emit(dumps({"plots": {run: [str(path) for path in paths] for run, paths in drawn.items()}}, indent=1))
 
 
-def load_rows(folder: RunFolder) -> list[Row]:
-    """Read rows.csv; derive the rows from the journal where the run was cut off before they were written."""
-    from greenbench.rows import derive_rows
-    from greenbench.runfiles import read_journal, read_meta, read_rows
-
-    if folder.rows_path.exists() or not folder.journal_path.exists():
-        rows = read_rows(folder.rows_path)
-    else:
-        click.echo(f"note: {folder.path} has no rows.csv, its run was cut off; the rows are derived from blocks.csv", err=True)
-        rows = derive_rows(read_meta(folder.meta_path), read_journal(folder.journal_path))
-    if not rows:
-        raise ResultFileError(f"{folder.path} has no rows, so there is nothing to draw; go on with sweep --resume {folder.path}")
-    return rows
+def own_names(names: Sequence[str]) -> list[str]:
+    """Give each run a name of its own: the one it has, with a number behind it where an earlier one has the same."""
+    own: list[str] = []
+    for name in names:
+        numbered = (f"{name}-{number}" for number in count(2))
+        own.append(name if name not in own else next(each for each in numbered if each not in own and each not in names))
+    return own
 
 
-def draw(rows: Sequence[Row], meta: RunMeta, target: Path) -> list[Path]:
+def draw(rows: Sequence[Row], meta: RunMeta, target: Path, limits: Sequence[BoundRow] = ()) -> list[Path]:
     """Draw the figures of a run into a folder and return their paths."""
     import pandas as pd
 
@@ -75,4 +73,4 @@ def draw(rows: Sequence[Row], meta: RunMeta, target: Path) -> list[Path]:
 
     with writing(target):
         target.mkdir(parents=True, exist_ok=True)
-        return draw_run(pd.DataFrame([asdict(row) for row in rows]), meta, target)
+        return draw_run(pd.DataFrame([asdict(row) for row in rows]), meta, target, limits)

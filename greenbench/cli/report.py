@@ -6,14 +6,16 @@ Nothing here draws: rows in, text out, so that what a terminal shows can be test
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from string import ascii_lowercase
 
 from greenbench.cli.cells import Getter, measure_of, number, percent, plus_minus, spread_pct
+from greenbench.cli.rivals import Rivals, is_yardstick
 from greenbench.knee import knee
+from greenbench.limits import Limits, by_label, summary as ceilings_text
 from greenbench.records import LIST_SEPARATOR
-from greenbench.schema import Backend, DeviceFacts, Flag, Row, RunMeta, Scope, SmsMode, Status, StopReason
+from greenbench.schema import Backend, BoundRow, DeviceFacts, Flag, Row, RunMeta, Scope, SmsMode, Status, StopReason
 
 REMARKS = {
     Flag.POWER_CAPPED: "the power limit held the clock down; compare cycles rather than times",
@@ -25,8 +27,13 @@ REMARKS = {
     Flag.REMAINDER: "the partition was completed from the remainder of the split: no co-scheduling guarantee",
     Flag.SATURATED: "more work arrived than the lane could serve",
     Flag.PROFILED: "taken under a profiler; not a timing",
+    Flag.BEST: "the fastest yardstick of its kernel at this size",
+    Flag.DRIFTED: "the sentinel moved by more than 1 % after some of its blocks, and there was no taking them again",
+    Flag.DISCARDED: "its blocks were thrown away three times in a row (throttled, or idle clocks), so it has fewer rounds",
 }
 REASON_WIDTH = 240
+# Stands at a figure in place of a letter, since most tables have one in each column.
+BEST_MARK = "*"
 SHARE = "% of the bound that the line names"
 SPREAD = "± half of the 95 % interval of the time, in %"
 
@@ -110,8 +117,9 @@ def title(meta: RunMeta) -> str:
 def lay_out(rows: Sequence[Row], meta: RunMeta, *, details: bool = False) -> Sheet:
     """Arrange the rows of a run as a table of text."""
     columns = sorted({_column(row) for row in rows})
-    notes = _Notes()
-    lines = tuple(_line(group, heading, columns, notes, details) for heading, group in curves(rows))
+    notes, rivals = _Notes(), Rivals.of(rows)
+    more = _DETAILS if details else ()
+    lines = tuple(_line(group, heading, columns, notes, (*_against(group, rivals), *more)) for heading, group in curves(rows))
     headings = tuple(_column_heading([row for row in rows if _column(row) == column]) for column in columns)
     return Sheet(title(meta), headings, lines, (*_legend(rows), *notes.lines()))
 
@@ -120,7 +128,15 @@ def _legend(rows: Sequence[Row]) -> list[str]:
     """Explain what stands below a figure, as far as any does."""
     there = ((SHARE, any(row.bound_pct is not None for row in rows)), (SPREAD, any(spread_pct(row) for row in rows)))
     parts = [text for text, shown in there if shown]
-    return [f"below each figure: {', '.join(parts)}"] if parts else []
+    below = [f"below each figure: {', '.join(parts)}"] if parts else []
+    return [*below, *([f"{BEST_MARK} {REMARKS[Flag.BEST]}"] if any(Flag.BEST in row.flags for row in rows) else [])]
+
+
+def _against(group: Sequence[Row], rivals: Rivals) -> list[Detail]:
+    """Return the line that compares a curve of ours with the vendor's, if anything stands beside it."""
+    if not any(rivals.ratio(row) for row in group):
+        return []
+    return [(f"x {rivals.name(group[0].kernel)}", rivals.ratio, "{:.2f}".format)]
 
 
 def _column(row: Row) -> Column:
@@ -141,17 +157,36 @@ def _column_heading(rows: Sequence[Row]) -> str:
 def curves(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """Gather the rows of each curve under its heading; a yardstick follows the kernel that it stands beside."""
     families: dict[str, int] = {}
-    groups: dict[str, list[Row]] = {}
+    kin: dict[str, list[Row]] = {}
     for row in rows:
         families.setdefault(row.kernel.partition(".")[0], len(families))
-        same = [other for other in rows if other.kernel == row.kernel]
-        groups.setdefault(_heading(row, same), []).append(row)
+        kin.setdefault(row.kernel, []).append(row)
+    shared = {kernel: _shared(same) for kernel, same in kin.items()}
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_heading(row, shared[row.kernel]), []).append(row)
     return sorted(groups.items(), key=lambda item: families[item[1][0].kernel.partition(".")[0]])
 
 
-def _heading(row: Row, same: Sequence[Row]) -> str:
-    """Name the line of a row by its kernel and by what tells it from the other lines of that kernel (`same`)."""
-    parts = [row.kernel, *_own_params(row, same)]
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the rows of one kernel have in common: a heading names the rest. `timings` are those of each cell."""
+
+    params: frozenset[str]
+    timings: Mapping[object, frozenset[str]]
+
+
+def _shared(same: Sequence[Row]) -> _Shared:
+    params = frozenset.intersection(*(frozenset(row.params.split(",")) for row in same))
+    timings: dict[object, frozenset[str]] = {}
+    for row in same:
+        timings[_cell_of(row)] = timings.get(_cell_of(row), frozenset()) | {row.timing}
+    return _Shared(params, timings)
+
+
+def _heading(row: Row, shared: _Shared) -> str:
+    """Name the line of a row by its kernel and by what tells it from the other lines of that kernel."""
+    parts = [row.kernel, *(param for param in row.params.split(",") if param not in shared.params)]
     if row.workqueue != Scope.DRIVER_DEFAULT:
         parts.append(row.workqueue + (f":{row.concurrency_limit}" if row.concurrency_limit is not None else ""))
     if row.granularity is not None:
@@ -159,14 +194,9 @@ def _heading(row: Row, same: Sequence[Row]) -> str:
     if row.connections is not None:
         parts.append(f"connections {row.connections}")
     # `auto` may time one curve in two ways; the timing tells lines apart only where a point was timed twice.
-    if any(other.timing != row.timing and _cell_of(other) == _cell_of(row) for other in same):
+    if len(shared.timings[_cell_of(row)]) > 1:
         parts.append(row.timing)
     return " ".join(parts)
-
-
-def _own_params(row: Row, same: Sequence[Row]) -> list[str]:
-    shared = set.intersection(*(set(other.params.split(",")) for other in same))
-    return [param for param in row.params.split(",") if param not in shared]
 
 
 def _cell_of(row: Row) -> tuple[object, ...]:
@@ -174,10 +204,9 @@ def _cell_of(row: Row) -> tuple[object, ...]:
     return (_column(row), row.params, *axes)
 
 
-def _line(group: Sequence[Row], heading: str, columns: Sequence[Column], notes: _Notes, details: bool) -> Line:
+def _line(group: Sequence[Row], heading: str, columns: Sequence[Column], notes: _Notes, extra: Sequence[Detail]) -> Line:
     unit, getter = measure_of(group)
     bounds = "/".join(dict.fromkeys(row.bound_by for row in group if row.bound_pct is not None))
-    extra = _DETAILS if details else ()
     by_column = {_column(row): row for row in group}
     cells = (_cell(by_column[each], getter, notes, extra) if each in by_column else () for each in columns)
     second = f"  {unit}, % of {bounds}" if bounds else f"  {unit}".rstrip()
@@ -187,8 +216,10 @@ def _line(group: Sequence[Row], heading: str, columns: Sequence[Column], notes: 
 def _cell(row: Row, getter: Getter, notes: _Notes, extra: Sequence[Detail]) -> tuple[str, ...]:
     if row.status != Status.OK:
         return (row.status, f"[{notes.mark(row.status, shortened(row.reason))}]")
-    marks = [notes.mark(flag, REMARKS[Flag(flag)]) for flag in row.flags.split(LIST_SEPARATOR) if flag]
-    figure = _text(getter(row)) + (f" [{','.join(marks)}]" if marks else "")
+    flags = [Flag(flag) for flag in row.flags.split(LIST_SEPARATOR) if flag]
+    marks = [notes.mark(flag, REMARKS[flag]) for flag in flags if flag is not Flag.BEST]
+    best = BEST_MARK if Flag.BEST in flags else ""
+    figure = _text(getter(row)) + best + (f" [{','.join(marks)}]" if marks else "")
     below = f"{percent(row.bound_pct)} {plus_minus(spread_pct(row))}".strip()
     return (figure, below, *(_text(get(row), write) for _, get, write in extra))
 
@@ -203,8 +234,10 @@ def shortened(reason: str) -> str:
     return text if len(text) <= REASON_WIDTH else f"{text[:REASON_WIDTH].rstrip()} … (rows.csv has it whole)"
 
 
-def closing_lines(rows: Sequence[Row], meta: RunMeta, summary: str, *, brief: bool = False) -> list[str]:
-    """Return what to say last: how it ended, and where each curve comes near the full device.
+def closing_lines(
+    rows: Sequence[Row], meta: RunMeta, summary: str, *, brief: bool = False, bounds: Sequence[BoundRow] = ()
+) -> list[str]:
+    """Return what to say last: how it ended, where each curve comes near the full device, and what the probes reached.
 
     The brief form stands without a table, so it has the reasons that the table's footnotes would have given.
     """
@@ -212,11 +245,22 @@ def closing_lines(rows: Sequence[Row], meta: RunMeta, summary: str, *, brief: bo
     if brief:
         lines += reasons(rows)
     else:
-        found = ((heading, knee(group)) for heading, group in curves(rows))
-        lines += (replace(each, kernel=heading).sentence for heading, each in found if each is not None)
+        lines += _sentences(rows, by_label(bounds))
+        lines += filter(None, [ceilings_text(bounds)])
     if meta.device.backend is not Backend.MODELLED:
         return lines
     return [f"MODELLED: {line}" for line in lines]
+
+
+def _sentences(rows: Sequence[Row], limits: Limits) -> Iterator[str]:
+    """Say of each curve where its knee is, and of ours how they stand beside the vendor's; several of those go without knees."""
+    rivals = Rivals.of(rows)
+    for heading, group in curves(rows):
+        one_of_several = is_yardstick(group[0]) and rivals.several(group[0].kernel)
+        found = None if one_of_several else knee(group, limits)
+        if found is not None:
+            yield replace(found, kernel=heading).sentence
+        yield from rivals.standing(heading, group)
 
 
 def limit_text(limit_s: object) -> str:

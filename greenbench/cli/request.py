@@ -10,10 +10,12 @@ from click.core import ParameterSource
 
 from greenbench.catalog import library
 from greenbench.choices import parse_integer, parse_seconds
-from greenbench.errors import ResultFileError, UsageError
+from greenbench.cli.options import in_environment
+from greenbench.errors import PlanError, ResultFileError, UsageError
 from greenbench.plan import DEFAULT_PLAN, Plan, load_plan, plan_from_dict
+from greenbench.records import BadValueError
 from greenbench.runfiles import RunFolder, read_meta
-from greenbench.schema import RunMeta
+from greenbench.schema import Backend, RunMeta
 
 if TYPE_CHECKING:
     from greenbench.experiments.sweep import SweepRequest
@@ -33,6 +35,7 @@ PLAN_KEYS = (
     "concurrency_limit",
     "connections",
     "granularity",
+    "yardsticks",
     "timing",
     "flush",
     "rounds",
@@ -77,42 +80,53 @@ def resumed_request(context: click.Context, given: Mapping[str, Any], arguments:
             word = max(param.opts, key=len) if isinstance(param, click.Option) else f"{name} {given[name]}"
             raise UsageError(f"{word} cannot be changed by --resume {run}: a run goes on as it was planned; leave it out")
     meta = read_meta(RunFolder.open(run).meta_path)
-    before = recorded_options(context, meta)
+    began = recorded_context(context, meta)
 
-    def now(name: str) -> Any:
-        return given[name] if context.get_parameter_source(name) is ParameterSource.COMMANDLINE else before.get(name, given[name])
+    def then(name: str) -> Any:
+        """Return what the run is: an option of this command line, else of the one that began it, never a variable of today."""
+        return (context if context.get_parameter_source(name) is ParameterSource.COMMANDLINE else began).params[name]
+
+    def ways(name: str) -> Any:
+        """Return how the run goes on: as above, but a variable of today stands for what no command line says."""
+        said = began.get_parameter_source(name) is not ParameterSource.COMMANDLINE
+        today = said and context.get_parameter_source(name) is ParameterSource.ENVIRONMENT
+        return given[name] if today else then(name)
 
     return SweepRequest(
         plan=recorded_plan(meta),
-        device=now("device"),
+        device=then("device"),
         out=None,
         resume=run,
-        timeout_s=parse_seconds(now("timeout"), "--timeout"),
-        strict=now("strict"),
-        ci=now("ci"),
-        profile=_profile(before.get("profile")),
-        kernel_dirs=now("kernels_dir"),
+        timeout_s=parse_seconds(ways("timeout"), "--timeout"),
+        strict=ways("strict"),
+        ci=ways("ci"),
+        profile=_profile(began.params["profile"]),
+        kernel_dirs=then("kernels_dir"),
         argv=tuple(arguments),
     )
 
 
-def recorded_options(context: click.Context, meta: RunMeta) -> Mapping[str, Any]:
-    """Return the options of the command line that began a run, or none where another command than sweep did."""
+def recorded_context(context: click.Context, meta: RunMeta) -> click.Context:
+    """Return the options that a run was begun with: its command line, read in the environment that it had."""
     words = list(meta.argv)
     if not words or words[0] != context.command.name:
-        return {}
+        # Begun by a program, which named the device in its own way.
+        words = ["sweep", *(["--device", f"cuda:{meta.device.index}"] if meta.device.backend is Backend.CUDA else [])]
     try:
-        return context.command.make_context(words[0], words[1:], parent=context.parent).params
+        with in_environment(context, meta.environment):
+            return context.command.make_context(words[0], words[1:], parent=context.parent)
     except click.UsageError as error:
         raise ResultFileError(f"run {meta.run_id}: its command line is not understood: {error.format_message()}") from error
+    except click.exceptions.Exit as error:
+        raise ResultFileError(f"run {meta.run_id}: its command line, {' '.join(words)!r}, began no run") from error
 
 
 def recorded_plan(meta: RunMeta) -> Plan:
     """Return the plan that `Plan.as_dict` wrote to run.json."""
     try:
         return plan_from_dict(meta.plan)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ResultFileError(f"run {meta.run_id}: the plan in its run.json is not one of this greenbench ({error!r})") from error
+    except (BadValueError, PlanError) as error:
+        raise ResultFileError(f"run {meta.run_id}: the plan in its run.json is not one of this greenbench: {error}") from error
 
 
 def overrides(given: Mapping[str, Any]) -> dict[str, object]:
@@ -121,5 +135,7 @@ def overrides(given: Mapping[str, Any]) -> dict[str, object]:
     if given["time_limit"] is not None:
         chosen["time_limit_s"] = parse_seconds(given["time_limit"], "--time-limit")
     if given["no_yardsticks"]:
+        if given["yardsticks"] not in (None, "none"):
+            raise UsageError(f"--no-yardsticks and --yardsticks {given['yardsticks']} contradict each other; give one of them")
         chosen["yardsticks"] = False
     return chosen

@@ -11,6 +11,7 @@ import click
 
 from greenbench.cli.options import SectionedCommand, complete_plan
 from greenbench.cli.session import Session, write_traceback
+from greenbench.cli.signals import ending_like_ctrl_c
 from greenbench.cli.sweep_options import sweep_options
 from greenbench.cli.terminal import emit
 from greenbench.errors import ExitCode, GreenbenchError, InterruptedRunError
@@ -35,7 +36,7 @@ Exit codes:
   2    an option, plan or kernel file is wrong
   4    this machine cannot, or every point is unsupported
   5    incomplete: points failed, or --strict and points are unsupported
-  130  interrupted; --resume goes on"""
+  130  interrupted (Ctrl-C, SIGTERM, SIGHUP); --resume goes on"""
 
 
 class SweepCommand(SectionedCommand):
@@ -59,6 +60,11 @@ def sweep_command(context: click.Context, /, **given: Any) -> int:
 
     PLAN is one of the plans below or a .toml file of your own; options override it.  [default: quick]
     """
+    with ending_like_ctrl_c():
+        return _sweep(context, given)
+
+
+def _sweep(context: click.Context, given: dict[str, Any]) -> int:
     from greenbench.cli.progress import listener
     from greenbench.cli.request import sweep_request
     from greenbench.experiments.sweep import run_sweep
@@ -114,7 +120,7 @@ def _draw(outcome: SweepOutcome) -> list[Path]:
     if not any(row.status == Status.OK for row in outcome.rows):
         return []
     try:
-        return draw(outcome.rows, outcome.meta, outcome.folder / "plots")
+        return draw(outcome.rows, outcome.meta, outcome.folder / "plots", outcome.limits)
     except GreenbenchError as error:
         problem = str(error)
     except Exception as error:  # noqa: BLE001 - a bug in a figure must not hide a run that is complete on disk
@@ -128,7 +134,7 @@ def _close(outcome: SweepOutcome, *, quiet: bool) -> None:
     """Say in words how the run ended, and where each curve bends."""
     from greenbench.cli.report import closing_lines
 
-    for line in closing_lines(outcome.rows, outcome.meta, outcome.summary, brief=quiet):
+    for line in closing_lines(outcome.rows, outcome.meta, outcome.summary, brief=quiet, bounds=outcome.limits):
         emit(line, err=True)
 
 

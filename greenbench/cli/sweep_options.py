@@ -13,6 +13,7 @@ import click
 
 from greenbench.cli.options import Words, device_option, json_option, kernel_names, kernels_dir_option, option
 from greenbench.schema import Scope
+from greenbench.yardsticks import WAYS
 
 WHAT, HOW, WHERE, RUN = "What is measured", "How it is measured", "Where the results go", "How the run behaves"
 SIZES = ("auto", "all", "full", "primary", "8,16,24,32", "8:132:8,full")
@@ -56,6 +57,13 @@ _OPTIONS = (
     option("--concurrency-limit", WHAT, metavar="N", help="Limit of concurrent work of those scopes; several give a point each."),
     option("--connections", WHAT, metavar="N", help="CUDA_DEVICE_MAX_CONNECTIONS, 1 to 32; several values give a point each."),
     option("--granularity", WHAT, metavar="2", help="Build partitions from units of 2 SMs, without the device's co-scheduling."),
+    option(
+        "--yardsticks",
+        WHAT,
+        metavar="NAMES",
+        type=Words(("all", "none", *WAYS)),
+        help=f"Vendor kernels to measure beside ours: all, none, or names of {', '.join(WAYS)}.  [default: the plan's]",
+    ),
     option("--no-yardsticks", WHAT, is_flag=True, help="Leave out the vendor kernels that are measured beside ours."),
     device_option(HOW, "cuda:0, or a modelled one: model:h200, model:h100@13.1, model:FILE.toml."),
     option(

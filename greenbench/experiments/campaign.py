@@ -10,9 +10,10 @@ from typing import Protocol
 from greenbench.errors import GreenbenchError, KernelFileError, PointError, StickyError, UnsupportedError
 from greenbench.experiments.crew import Crew
 from greenbench.experiments.rounds import COOL_S, SENTINEL_EVERY, SentinelWatch, Tally, permutation
+from greenbench.figures import TAKES, TRIES
 from greenbench.journal import Journal, void_reason, voided
 from greenbench.plan import Plan
-from greenbench.rows import TRIES, point_key
+from greenbench.rows import point_key
 from greenbench.schema import Block, BlockKind, BlockStatus, Grant, Partition, Point, SmsMode, Timing
 
 SENTINEL = Point("copy", (("n", 1 << 26),), Partition(SmsMode.PRIMARY), Timing.STEADY)
@@ -47,6 +48,7 @@ class Campaign:
         self._watch = SentinelWatch()
         self._since_sentinel = SENTINEL_EVERY
         self._sentinel_ready = False
+        self._last_round = 0
         self._began = time.monotonic()
         self.block_s = 0.0
         self._recall(known)
@@ -126,34 +128,46 @@ class Campaign:
 
     # -- measuring ---------------------------------------------------------------------------------------------------
 
-    def measure(self) -> None:
-        """Prepare every point, warm the device, and visit points round by round until all are settled."""
+    def prepare(self) -> None:
+        """Prepare every point, and the sentinel, with which the device is warmed up."""
         self._prepare_all()
-        if not self._open_points():
-            return
-        self._prepare_sentinel()
+        if self._open_points():
+            self._prepare_sentinel()
+
+    def measure(self) -> None:
+        """Visit the points that are prepared round by round until all are settled."""
         # A cold compile is not to eat the time that is meant for measuring.
         self._began = time.monotonic()
         # More rounds than asked for, so that blocks taken back are made up for, but not for ever.
-        last = max((max(t.rounds, default=0) for t in self._tallies.values()), default=0) + self._plan.max_rounds + TRIES
+        done = max((max(tally.rounds, default=0) for tally in self._tallies.values()), default=0)
+        self._last_round = done + self._plan.max_rounds + TRIES
         round_ = 0
-        while self._open_points() and round_ < last and not (round_ and self._out_of_time()):
-            round_ += 1
-            self._round(round_)
-        self._sentinel(round_)
+        while due := self._due(round_):
+            while due:
+                round_ += 1
+                self._round(round_, due)
+                due = self._due(round_)
+            # The last sentinel may take blocks back as well: then there are points due again.
+            self._sentinel(round_)
 
-    def _round(self, round_: int) -> None:
+    def _due(self, round_: int) -> list[Point]:
+        """Return the points that want a block after this round; after the time limit only those without any: never none."""
+        if round_ >= self._last_round:
+            return []
+        return [point for point in self._open_points() if self._may_visit(point)]
+
+    def _round(self, round_: int, due: Sequence[Point]) -> None:
         again: list[Point] = []
-        for point in permutation(self._open_points(), self._plan.seed, round_):
-            if round_ in self._tallies[point].rounds:
-                continue
-            # Slow points get fewer blocks, never none.
-            if self._tallies[point].rounds and self._out_of_time():
-                return
-            if not self._visit(point, round_, attempt=1):
+        for point in permutation(due, self._plan.seed, round_):
+            if round_ not in self._tallies[point].rounds and self._may_visit(point) and not self._visit(point, round_, attempt=1):
                 again.append(point)
         for point in again:
-            self._visit(point, round_, attempt=TRIES)
+            if self._may_visit(point):
+                self._visit(point, round_, attempt=TRIES)
+
+    def _may_visit(self, point: Point) -> bool:
+        # Slow points get fewer blocks, never none.
+        return not (self._tallies[point].seqs and self._out_of_time())
 
     def _out_of_time(self) -> bool:
         limit = self._plan.time_limit_s
@@ -177,7 +191,15 @@ class Campaign:
             self._watch.visited(block.seq)
         else:
             tally.over = True
+            self._tell_lost(point, block)
         return True
+
+    def _tell_lost(self, point: Point, block: Block) -> None:
+        """Say which point ends here because its blocks were thrown away; a failure has its row."""
+        count = len(self._tallies[point].seqs)
+        if block.status is BlockStatus.DISCARDED and count:
+            had = f"it keeps {count} of {self._plan.rounds} rounds"
+            self._listener.note(f"{block.reason} in {TAKES} tries of {point.label(block.timing)}: {had}")
 
     def _taken(self, point: Point, round_: int, attempt: int) -> Block:
         """Take a block; a throttled one is discarded, cooled down for, and taken again twice."""
@@ -222,12 +244,25 @@ class Campaign:
         block = self._write(block)
         self.block_s += block.seconds
         lost = self._watch.read(block)
-        if not lost:
+        if lost:
+            self._doubt(lost, round_)
+
+    def _doubt(self, lost: Sequence[int], round_: int) -> None:
+        """Take blocks back that the sentinel's step puts in doubt; where there is no taking them again, keep and mark them."""
+        moved = f"the sentinel moved by more than 1 %: {len(lost)} block{'' if len(lost) == 1 else 's'} before it"
+        if self._watch.unsteady or self._out_of_time() or round_ >= self._last_round:
+            self._write(_naming_line(BlockKind.DRIFT, lost, round_))
+            self._listener.note(f"{moved} {'is' if len(lost) == 1 else 'are'} kept and flagged, since {self._no_redoing()}")
             return
-        self._write(_void_line(lost, round_))
+        self._write(_naming_line(BlockKind.VOID, lost, round_))
         for tally in self._tallies.values():
             tally.take_back(lost)
-        self._listener.note(f"the sentinel moved by more than 1 %: {len(lost)} blocks before it are taken again")
+        self._listener.note(f"{moved} {'is' if len(lost) == 1 else 'are'} taken again")
+
+    def _no_redoing(self) -> str:
+        if self._watch.unsteady:
+            return "it moves again and again"
+        return "the time limit is reached" if self._out_of_time() else "the rounds are used up"
 
     def _expected_s(self) -> float:
         known = [tally.block_s for tally in self._tallies.values() if tally.block_s]
@@ -252,10 +287,10 @@ class Campaign:
             self.block_s += self._write(block).seconds
 
 
-def _void_line(seqs: Sequence[int], round_: int) -> Block:
+def _naming_line(kind: BlockKind, seqs: Sequence[int], round_: int) -> Block:
     return Block(
         seq=0,
-        kind=BlockKind.VOID,
+        kind=kind,
         round=round_,
         attempt=1,
         started=time.time(),

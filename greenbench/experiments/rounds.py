@@ -60,7 +60,7 @@ class Tally:
 
 @dataclass(slots=True)
 class SentinelWatch:
-    """Follows a fixed kernel on the full device; a step away from its median throws the stretch before it away."""
+    """Follows a fixed kernel on the full device; a step away from its median puts the stretch before it in doubt."""
 
     history: list[float] = field(default_factory=list)
     stretch: list[int] = field(default_factory=list)
@@ -71,7 +71,7 @@ class SentinelWatch:
         self.stretch.append(seq)
 
     def read(self, block: Block) -> list[int]:
-        """Judge a sentinel block; return the sequence numbers to take back (empty: no drift)."""
+        """Judge a sentinel block; return the sequence numbers of the stretch that it puts in doubt (empty: no drift)."""
         if block.status is not BlockStatus.OK or not block.samples_us:
             return []
         value = stats.median(block.samples_us)
@@ -82,10 +82,9 @@ class SentinelWatch:
         if not off:
             return []
         self.drifts += 1
-        # Past the allowance the machine itself is unsteady: what is measured stays, and the run says so.
-        return lost if self.drifts <= DRIFTS_ALLOWED else []
+        return lost
 
     @property
     def unsteady(self) -> bool:
-        """True if the sentinel moved more often than redoing can mend."""
+        """True if the sentinel moved more often than redoing can mend: what is measured stays, and the run says so."""
         return self.drifts > DRIFTS_ALLOWED

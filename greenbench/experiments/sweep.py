@@ -6,33 +6,36 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 from greenbench import __version__
-from greenbench.catalog import YARDSTICKS, Kernel, library
+from greenbench.catalog import Kernel, library
 from greenbench.errors import (
     ExitCode,
     GreenbenchError,
     InterruptedRunError,
     NotComparableError,
+    OutputError,
     UnfitError,
     UnsupportedError,
 )
 from greenbench.experiments.campaign import Campaign
 from greenbench.experiments.crew import Crew
+from greenbench.experiments.fitness import doubts, modes, refuse, refuse_warm
 from greenbench.journal import Journal, read_journal
+from greenbench.limits import derive_bounds
 from greenbench.measure.session import base_kernel
-from greenbench.measure.validity import foreign
 from greenbench.plan import Plan, expand
 from greenbench.rows import derive_rows, row_labels
-from greenbench.runfiles import RunFolder, read_meta, resume_obstacle, write_meta, write_rows, write_samples
-from greenbench.schema import DeviceFacts, Grant, KernelSummary, Partition, Point, Row, RunMeta, Status
+from greenbench.runfiles import RunFolder, read_meta, resume_obstacle, write_bounds, write_meta, write_rows, write_samples
+from greenbench.schema import BoundRow, DeviceFacts, Grant, KernelSummary, Partition, Point, Row, RunMeta, Status
 from greenbench.sms import merge_same_grants
+from greenbench.yardsticks import WAYS
 
 RUNS = Path("results") / "runs"
 LOG = "worker.log"
@@ -84,6 +87,7 @@ class SweepOutcome:
     rows: list[Row]
     exit_code: ExitCode
     summary: str
+    limits: list[BoundRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ def preview(request: SweepRequest) -> Preview:
     names = {base_kernel(point.kernel)[0] for point in points}
     cc = facts.compute_capability
     barred = {name: why for name in sorted(names) if (why := kernels[name].for_arch(facts.arch).obstacle(cc))}
-    return Preview(facts, points, tuple(notes), estimate, outcomes, barred)
+    return Preview(facts, points, (*modes(facts), *notes), estimate, outcomes, barred)
 
 
 def run_sweep(request: SweepRequest, listener: Listener) -> SweepOutcome:
@@ -140,35 +144,46 @@ def run_sweep(request: SweepRequest, listener: Listener) -> SweepOutcome:
     now = datetime.now(UTC)
     if request.resume is not None:
         folder = RunFolder.open(request.resume)
-        earlier: RunMeta | None = read_meta(folder.meta_path)
     else:
         folder = RunFolder.create(request.out, root=RUNS, command="sweep", now=now)
-        earlier = None
-    crew = Crew(request.device, request.kernel_dirs, folder.path / LOG, request.timeout_s)
+    # The journal's lock comes before everything that writes: a run that another greenbench is at stays untouched.
+    with _locked(folder, new=request.resume is None) as journal:
+        crew = Crew(request.device, request.kernel_dirs, folder.path / LOG, request.timeout_s)
+        try:
+            return _run(request, listener, kernels, folder, journal, crew, now)
+        except KeyboardInterrupt:
+            crew.kill()
+            if not folder.meta_path.is_file():
+                _discard(folder)
+                raise InterruptedRunError("interrupted before anything was measured") from None
+            _conclude(folder, None)
+            raise InterruptedRunError(
+                f"interrupted; everything measured is in {folder.path}; continue with greenbench sweep --resume {folder.path}"
+            ) from None
+        except GreenbenchError:
+            if not folder.meta_path.is_file():
+                _discard(folder)
+            raise
+        finally:
+            crew.kill()
+            _drop_empty_log(folder)
+            listener.finished()
+
+
+def _locked(folder: RunFolder, *, new: bool) -> Journal:
     try:
-        return _run(request, listener, kernels, folder, earlier, crew, now)
-    except KeyboardInterrupt:
-        crew.kill()
-        if not folder.meta_path.is_file():
-            _discard(folder)
-            raise InterruptedRunError("interrupted before anything was measured") from None
-        _conclude(folder, None)
-        raise InterruptedRunError(
-            f"interrupted; everything measured is in {folder.path}; continue with greenbench sweep --resume {folder.path}"
-        ) from None
-    except GreenbenchError:
-        if earlier is None and not folder.journal_path.is_file():
+        return Journal(folder.journal_path)
+    except OutputError:
+        if new:
             _discard(folder)
         raise
-    finally:
-        crew.kill()
-        _drop_empty_log(folder)
-        listener.finished()
 
 
 def _discard(folder: RunFolder) -> None:
-    """Remove a folder in which nothing was measured; a log with words in it stays."""
+    """Remove a folder whose run never began, and with it the journal's bare head; a log with words in it stays."""
     _drop_empty_log(folder)
+    with suppress(OSError):
+        folder.journal_path.unlink()
     folder.remove_if_empty()
 
 
@@ -184,14 +199,15 @@ def _run(
     listener: Listener,
     kernels: Mapping[str, Kernel],
     folder: RunFolder,
-    earlier: RunMeta | None,
+    journal: Journal,
     crew: Crew,
     now: datetime,
 ) -> SweepOutcome:
     began = time.perf_counter()
+    earlier = read_meta(folder.meta_path) if request.resume is not None else None
     facts = crew.facts()
     points, grants, said = _points(request.plan, facts, kernels, crew)
-    notes = [*facts.warnings, *said]
+    notes = [*facts.warnings, *modes(facts), *said]
     # Opening the lanes measured the timer's tick as well.
     meta = _meta(request, folder, crew.facts(), kernels, points, notes, now)
     if earlier is not None:
@@ -200,39 +216,48 @@ def _run(
             raise NotComparableError(obstacle)
         meta = replace(earlier, finished="")
     reading = crew.evidence()
-    crowd = _crowd(request, reading.processes if reading else (), crew.size)
+    doubtful = doubts(reading, crew.size)
+    if request.ci:
+        refuse(doubtful)
     write_meta(folder.meta_path, replace(meta, clocks_before=meta.clocks_before or reading))
     listener.started(meta, folder.path, len(meta.points) * (1 if request.profile is not None else request.plan.rounds))
-    for text in filter(None, [*notes, crowd]):
+    for text in (*notes, *(doubt.note for doubt in doubtful)):
         listener.note(text)
-    with Journal(folder.journal_path) as journal:
-        known = read_journal(folder.journal_path)
-        campaign = Campaign(crew, journal, listener, request.plan, meta.points, grants, known)
-        try:
-            if request.profile is not None:
-                campaign.profile(request.profile)
-            else:
-                campaign.measure()
-        except GreenbenchError as error:
-            # The device is gone, or the disk is full: what was measured gets its rows if it can.
-            with suppress(GreenbenchError):
-                _conclude(folder, None)
-            if str(folder.path) in str(error):
-                raise
-            raise type(error)(f"{error}; what was measured is in {folder.path}") from error
-        if campaign.unsteady:
-            text = "the sentinel moved by more than 1 % again and again: this machine is not quiet"
-            listener.note(text)
+    campaign = Campaign(crew, journal, listener, request.plan, meta.points, grants, tuple(journal.blocks))
+    with _keeping(folder):
+        if request.profile is not None:
+            campaign.profile(request.profile)
+        else:
+            campaign.prepare()
             if request.ci:
-                _conclude(folder, crew)
-                raise UnfitError(f"{text}; see {folder.path}")
-    meta, rows = _conclude(folder, crew)
+                refuse_warm(reading, crew.evidence(), folder.path)
+            campaign.measure()
+    if campaign.unsteady:
+        text = "the sentinel moved by more than 1 % again and again: this machine is not quiet"
+        listener.note(text)
+        if request.ci:
+            _conclude(folder, crew)
+            raise UnfitError(f"{text}; see {folder.path}")
+    meta, rows, limits = _conclude(folder, crew)
     crew.stop()
     wall = time.perf_counter() - began
     share = 100 * campaign.block_s / wall if wall > 0 else 0.0
     counts = _counts(rows)
     summary = f"{counts} in {wall:.1f} s, {share:.0f} % of it inside blocks"
-    return SweepOutcome(folder.path, meta, rows, exit_code(rows, request.strict), summary)
+    return SweepOutcome(folder.path, meta, rows, exit_code(rows, request.strict), summary, limits)
+
+
+@contextmanager
+def _keeping(folder: RunFolder) -> Iterator[None]:
+    """Give what was measured its rows, if they can be written, where the device is lost or the disk is full."""
+    try:
+        yield
+    except GreenbenchError as error:
+        with suppress(GreenbenchError):
+            _conclude(folder, None)
+        if str(folder.path) in str(error):
+            raise
+        raise type(error)(f"{error}; what was measured is in {folder.path}") from error
 
 
 def _points(
@@ -290,22 +315,12 @@ def _summary(name: str, kernels: Mapping[str, Kernel], arch: str) -> KernelSumma
     record = replace(kernels[base].summary_record(), summary=kernels[base].for_arch(arch).summary)
     if not yardstick:
         return record
-    summary = f"{YARDSTICKS[yardstick]} beside {base}"
+    summary = f"{WAYS[yardstick]} beside {base}"
     return replace(record, name=name, summary=summary, digest="", reports=False, yardstick_of=base)
 
 
-def _crowd(request: SweepRequest, processes: tuple[int, ...], own: int) -> str:
-    """Return what to say if others hold this GPU, or an empty string; with --ci raise UnfitError instead."""
-    if not foreign(processes, own, pid=-1):
-        return ""
-    text = f"other processes use this GPU ({len(processes) - own} beside greenbench): figures would be theirs as well"
-    if request.ci:
-        raise UnfitError(f"{text}; wait for them or choose another GPU with --device")
-    return f"{text}; rows are flagged contended"
-
-
-def _conclude(folder: RunFolder, crew: Crew | None) -> tuple[RunMeta, list[Row]]:
-    """Derive rows and samples from the journal, and close run.json; works without a device."""
+def _conclude(folder: RunFolder, crew: Crew | None) -> tuple[RunMeta, list[Row], list[BoundRow]]:
+    """Derive rows, bounds and samples from the journal, and close run.json; works without a device."""
     meta = read_meta(folder.meta_path)
     blocks = read_journal(folder.journal_path) if folder.journal_path.is_file() else []
     if crew is not None:
@@ -314,8 +329,10 @@ def _conclude(folder: RunFolder, crew: Crew | None) -> tuple[RunMeta, list[Row]]
         write_meta(folder.meta_path, meta)
     rows = derive_rows(meta, blocks)
     write_rows(folder.rows_path, rows)
+    limits = derive_bounds(meta, blocks, rows)
+    write_bounds(folder.bounds_path, limits)
     write_samples(folder.samples_path, row_labels(meta, blocks), blocks)
-    return meta, rows
+    return meta, rows, limits
 
 
 def _counts(rows: Sequence[Row]) -> str:

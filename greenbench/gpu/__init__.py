@@ -126,8 +126,8 @@ class Lane(Protocol):
         KernelFileError where the file contradicts itself.
         """
 
-    def prepare_yardstick(self, kernel: Kernel, params: Mapping[str, ParamValue]) -> Work:
-        """Prepare the vendor kernel that the file names as its yardstick, on the same inputs; raises as `prepare` does."""
+    def prepare_yardstick(self, kernel: Kernel, params: Mapping[str, ParamValue], way: str) -> Work:
+        """Prepare the vendor's kernel beside this one, on the same inputs, in one of `kernel.yardsticks`; raises as `prepare`."""
 
     def mark(self) -> Mark:
         """Record an event on the stream; `sync` makes all marks taken so far free for reuse."""

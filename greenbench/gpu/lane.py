@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from greenbench.catalog import Kernel, Variant
-from greenbench.errors import FailedError, UnsupportedError
+from greenbench.errors import FailedError, PointError, UnsupportedError
 from greenbench.gpu import ClockSample, Work, driver, hostprobes
 from greenbench.gpu.buffers import Arena
 from greenbench.gpu.contexts import Maker, maker
@@ -18,7 +20,9 @@ from greenbench.schema import Api, DeviceFacts, Grant, ParamValue, Partition, Pl
 
 if TYPE_CHECKING:
     from greenbench.gpu.torch_yardstick import TorchOperation
-    from greenbench.gpu.yardstick import CublasGemm
+    from greenbench.gpu.yardstick import LibraryGemm
+
+T = TypeVar("T")
 
 
 class Home(Protocol):
@@ -63,7 +67,7 @@ class CudaLane:
     def __init__(self, gpu: Home, partition: Partition, stream: Any, sms: int, describe: Callable[[], dict[str, Any]]) -> None:
         self._gpu = gpu
         self.partition, self.stream, self.sms = partition, stream, sms
-        self._works: list[Any] = []
+        self._kept: dict[str, Any] = {}
         self._events: list[Any] = []
         self._used = 0
         self._flushed = gpu.core_device.create_event()
@@ -120,18 +124,25 @@ class CudaLane:
         """Return the ids of the SMs on which CTAs of another stream run."""
         return self._gpu.probes.census(stream)
 
-    def prepare_yardstick(self, kernel: Kernel, params: Mapping[str, ParamValue]) -> Work:
-        """Prepare the vendor kernel that stands beside this one, on the same buffers."""
+    def kept(self, key: str, make: Callable[[], T]) -> T:
+        """Return what `make` gave for this lane at the first time of asking; it is closed with the lane."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
+
+    def prepare_yardstick(self, kernel: Kernel, params: Mapping[str, ParamValue], way: str) -> Work:
+        """Prepare the vendor's kernel that stands beside this one, on the same buffers."""
         # The same file as our kernel's, so that both work on the same buffers.
         kernel = kernel.for_arch(self._gpu.device.arch)
-        if not kernel.yardstick:
-            raise UnsupportedError(f"{kernel.name} names no yardstick")
+        if way not in kernel.yardsticks:
+            raise UnsupportedError(f"{kernel.name} names no yardstick {way!r}")
         obstacle = kernel.obstacle(self._gpu.device.compute_capability)
         if obstacle:
             raise UnsupportedError(obstacle)
         gpu = self._gpu
-        with driver.translated(f"preparing {kernel.yardstick} beside {kernel.name}"):
-            return _yardstick(kernel)(gpu.core, self, gpu.probes, gpu.arena, kernel, params)
+        with driver.translated(f"preparing {way} beside {kernel.name}"):
+            return _yardstick(way)(gpu.core, self, gpu.probes, gpu.arena, kernel, params)
 
     def mark(self) -> EventMark:
         """Record the next of a ring of timing events on the stream."""
@@ -172,14 +183,18 @@ class CudaLane:
         except (FailedError, UnsupportedError):
             # The context is lost already: what is left goes with the process.
             return
+        for kept in self._kept.values():
+            with suppress(PointError):  # a library that cannot let go of its handle takes it into the end of the process
+                kept.close()
+        self._kept.clear()
         for event in (*self._events, self._flushed):
             event.close()
         self._events.clear()
 
 
-def _yardstick(kernel: Kernel) -> type[CublasGemm] | type[TorchOperation]:
-    """Return what measures the yardstick that a kernel names; torch is imported only where it is asked for."""
+def _yardstick(way: str) -> Callable[..., TorchOperation | LibraryGemm]:
+    """Return what measures a yardstick; torch is imported only where it is asked for."""
     from greenbench.gpu.torch_yardstick import TorchOperation
-    from greenbench.gpu.yardstick import CublasGemm
+    from greenbench.gpu.yardstick import LibraryGemm
 
-    return TorchOperation if kernel.yardstick == "torch" else CublasGemm
+    return TorchOperation if way == "torch" else partial(LibraryGemm, way=way)

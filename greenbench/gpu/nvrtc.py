@@ -74,7 +74,7 @@ def compile_kernel(kernel: Kernel, arch: str, variant: Variant | None = None, *,
     from cuda.core.utils import make_program_cache_key
 
     started = time.perf_counter()
-    headers = find_headers(version) if kernel.headers else Headers()
+    headers = find_headers(version) if kernel.toolkit_headers else Headers()
     text, options = program_text(kernel), _options(kernel, arch, variant, headers)
     names = (kernel.entry,) if kernel.is_name_expression else ()
     key = make_program_cache_key(

@@ -14,8 +14,8 @@ from greenbench.catalog import DTYPE_BYTES, BufferSpec
 from greenbench.gpu import driver
 from greenbench.gpu.work import KernelWork, Shape, pack
 
-# TMA moves eight-bit floats as bytes.
-MAP_TYPES: Mapping[str, str] = {name: name.upper() for name in DTYPE_BYTES} | {"e4m3": "UINT8"}
+# TMA moves eight-bit floats as bytes, and what is tf32 already needs no rounding.
+MAP_TYPES: Mapping[str, str] = {name: name.upper() for name in DTYPE_BYTES} | {"e4m3": "UINT8", "tf32": "FLOAT32"}
 
 
 def encode(spec: BufferSpec, env: Mapping[str, int | float], address: int) -> Any:

@@ -157,13 +157,14 @@ class Session:
     def _make_ready(self, point: Point, lane: Lane, timing: Timing | None, verify: bool) -> Ready:
         name, yardstick = base_kernel(point.kernel)
         kernel = self._kernels[name]
-        if yardstick and yardstick != kernel.yardstick:
+        if yardstick and yardstick not in kernel.yardsticks:
             raise UnsupportedError(f"{name} names no yardstick {yardstick!r}")
         params = dict(point.params)
-        work = lane.prepare_yardstick(kernel, params) if yardstick else lane.prepare(kernel, params)
+        work = lane.prepare_yardstick(kernel, params, yardstick) if yardstick else lane.prepare(kernel, params)
         error = self._verified(work) if verify else None
         launch_s = sampling.estimate(self.gpu, lane, work)
-        resolved = timing or sampling.resolve(point.timing, kernel.family, launch_s, on_host=isinstance(work, HostTimed))
+        asked = kernel.timing_of(point.timing)
+        resolved = timing or sampling.resolve(asked, kernel.family, launch_s, on_host=isinstance(work, HostTimed))
         if resolved is Timing.HOT or resolved in sampling.COLD:
             # A flush makes the same buffers cold again, without the TLB misses of other ones.
             work.rotate(False)

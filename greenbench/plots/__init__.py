@@ -6,6 +6,7 @@ Import this package inside a command only: it brings matplotlib.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,18 +17,19 @@ from matplotlib.figure import Figure
 
 from greenbench.plots import efficiency, latency, overview, scaling, style
 from greenbench.plots.curves import Run, run_of
-from greenbench.schema import RunMeta
+from greenbench.schema import BoundRow, RunMeta
 
 if TYPE_CHECKING:
     import pandas
 
 
-def draw_run(frame: pandas.DataFrame, meta: RunMeta, out_dir: Path) -> list[Path]:
+def draw_run(frame: pandas.DataFrame, meta: RunMeta, out_dir: Path, limits: Sequence[BoundRow] = ()) -> list[Path]:
     """Draw every figure that the rows of a run allow and return the files written, in order.
 
-    Only ok rows are drawn. A kernel without one has no figure, and a run without one gives an empty list.
+    `limits` are the lines of bounds.csv, for the ceilings that were measured. Only ok rows are drawn. A kernel without one has no
+    figure, and a run without one gives an empty list.
     """
-    run = run_of(frame, meta)
+    run = run_of(frame, meta, limits)
     paths: list[Path] = []
     with style.context():
         for stem, figure in figures(run):

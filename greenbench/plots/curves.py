@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from greenbench.schema import Backend, Family, Flag, Row, RunMeta, SmsMode, Status
+from greenbench.limits import Limits, by_label
+from greenbench.schema import Backend, BoundRow, Family, Flag, Row, RunMeta, SmsMode, Status
 
 if TYPE_CHECKING:
     import pandas
 
-_FIELDS = {field.name: str(field.type) for field in fields(Row)}
+_FIELDS = {column.name: str(column.type) for column in fields(Row)}
 _VARIANT = ("workqueue", "concurrency_limit", "connections", "granularity", "mechanism", "role", "timing")
 _PREFIX = {"concurrency_limit": "limit ", "connections": "connections ", "granularity": "granularity "}
 
@@ -103,13 +104,24 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The curves of a kernel with one set of params, and those of its yardstick."""
+    """The curves of a kernel with one set of params, and those of its yardsticks."""
 
     kernel: str
     params: str
     metric: Metric
     curves: tuple[Curve, ...]
     yardsticks: tuple[Curve, ...]
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The yardsticks by name, in the order of the run: several where a vendor is called in several ways."""
+        return tuple(dict.fromkeys(curve.kernel for curve in self.yardsticks))
+
+    @property
+    def best(self) -> tuple[Curve, ...]:
+        """The fastest row of all yardsticks at each count, as one curve for each variant; none where there is one yardstick."""
+        labels = dict.fromkeys(curve.label for curve in self.yardsticks) if len(self.ways) > 1 else ()
+        return tuple(_best_of([curve for curve in self.yardsticks if curve.label == label]) for label in labels)
 
     @property
     def shown(self) -> bool:
@@ -131,6 +143,7 @@ class Run:
     panels: tuple[Panel, ...]
     modelled: bool
     profiled: bool
+    limits: Limits = field(default_factory=dict)
 
     @property
     def kernels(self) -> dict[str, list[Panel]]:
@@ -182,7 +195,7 @@ def _cell(value: Any, kind: str) -> Any:
     return int(number) if kind.startswith("int") else number
 
 
-def run_of(frame: pandas.DataFrame, meta: RunMeta) -> Run:
+def run_of(frame: pandas.DataFrame, meta: RunMeta, limits: Sequence[BoundRow] = ()) -> Run:
     """Group the rows of a run into panels: those of one kernel and one set of params, its yardstick beside it."""
     rows = rows_of(frame)
     parents = {known.name: known.yardstick_of for known in meta.kernels if known.yardstick_of}
@@ -196,7 +209,7 @@ def run_of(frame: pandas.DataFrame, meta: RunMeta) -> Run:
     panels = [panel for kernel, members in kernels.items() for panel in _panels(kernel, members, yards.get(kernel, []))]
     modelled = meta.device.backend == Backend.MODELLED or any(row.backend == Backend.MODELLED for row in rows)
     profiled = meta.profiled or any(Flag.PROFILED in row.flags for row in rows)
-    return Run(meta, tuple(panels), modelled, profiled)
+    return Run(meta, tuple(panels), modelled, profiled, by_label(limits))
 
 
 def _panels(kernel: str, rows: Sequence[Row], yard: Sequence[Row]) -> list[Panel]:
@@ -204,10 +217,30 @@ def _panels(kernel: str, rows: Sequence[Row], yard: Sequence[Row]) -> list[Panel
     metric = _metric([*rows, *yard])
     if metric.scales:
         sets = dict.fromkeys(row.params for row in rows)
-        found = [Panel(kernel, params, metric, _curves(_with(rows, params)), _curves(_with(yard, params))) for params in sets]
+        found = [Panel(kernel, params, metric, _curves(_with(rows, params)), _by_way(_with(yard, params))) for params in sets]
     else:
-        found = [Panel(kernel, "", metric, _curves(rows, "params"), _curves(yard, "params"))]
+        found = [Panel(kernel, "", metric, _curves(rows, "params"), _by_way(yard, "params"))]
     return [panel for panel in found if panel.shown]
+
+
+def _best_of(curves: Sequence[Curve]) -> Curve:
+    """Return the fastest rows of several curves; where none has a time, a row of the first stands for the gap."""
+    fastest: dict[str, Row] = {}
+    for row in (row for curve in curves for row in curve.rows):
+        other = fastest.setdefault(row.sms_requested, row)
+        if row.status == Status.OK and row.time_us and (other.time_us is None or row.time_us < other.time_us):
+            fastest[row.sms_requested] = row
+    return Curve(curves[0].kernel, curves[0].params, curves[0].label, _by_sms(fastest.values()))
+
+
+def _by_sms(rows: Iterable[Row]) -> tuple[Row, ...]:
+    return tuple(sorted(rows, key=lambda row: (row.sms_granted or 0, row.sms_requested == SmsMode.FULL)))
+
+
+def _by_way(rows: Sequence[Row], *more: str) -> tuple[Curve, ...]:
+    """Return the curves of each yardstick."""
+    names = dict.fromkeys(row.kernel for row in rows)
+    return tuple(curve for name in names for curve in _curves([row for row in rows if row.kernel == name], *more))
 
 
 def _with(rows: Sequence[Row], params: str) -> list[Row]:
@@ -235,8 +268,7 @@ def _curves(rows: Sequence[Row], *more: str) -> tuple[Curve, ...]:
         others = with_figures if key in with_figures else list(groups)
         differing = [i for i in range(len(names)) if len({other[i] for other in others}) > 1]
         parts = [_part(names[i], key[i], members) for i in differing if key[i] not in (None, "")]
-        members.sort(key=lambda row: (row.sms_granted or 0, row.sms_requested == SmsMode.FULL))
-        curves.append(Curve(members[0].kernel, members[0].params, ", ".join(parts), tuple(members)))
+        curves.append(Curve(members[0].kernel, members[0].params, ", ".join(parts), _by_sms(members)))
     return tuple(curves)
 
 

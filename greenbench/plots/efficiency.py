@@ -44,7 +44,9 @@ def _curves(run: Run, family: Family) -> list[tuple[str, Curve, Panel]]:
     """Return the curves of a family that have an efficiency at two counts or more, with the name of each."""
     found = []
     for panel in run.panels:
-        for curve in (*panel.curves, *panel.yardsticks):
+        # Of a vendor's several ways the first, which is how everybody calls it: more lines could not be told apart.
+        plain = [curve for curve in panel.yardsticks if curve.kernel == panel.ways[0]]
+        for curve in (*panel.curves, *plain):
             points = curve.points(EFFICIENCY)
             if len({dot.sms for dot in points}) < 2 or points[0].row.family != family:
                 continue

@@ -72,7 +72,7 @@ def _small(axes: Axes, run: Run, panel: Panel, name: tuple[str, str], *, last: b
         limits = [(dot.sms, value) for dot in points if (value := metric.of_time(dot.row, dot.row.bound_us))]
         axes.plot([x for x, _ in limits], [y for _, y in limits], color=style.BOUND, linewidth=0.9, dashes=(6, 2.4), zorder=2)
     axes.plot(xs, ys, color=style.MEASURED, linewidth=1.6, marker="o", markersize=2.8, zorder=4, gid="measured")
-    found = knee_of(main) if metric.scales else None
+    found = knee_of(run, main) if metric.scales else None
     if found and not found.at_full:
         at = xs.index(found.sms)
         axes.plot([xs[at]], [ys[at]], marker="o", markersize=6, mfc="white", mec=style.INK, mew=1.2, zorder=5, gid="knee")

@@ -1,4 +1,4 @@
-"""One panel of a scaling figure: a curve with its interval, and ideal, bound, yardstick, prediction and knee beside it."""
+"""One panel of a scaling figure: a curve with its interval, and beside it ideal, bound, ceiling, yardstick, prediction, knee."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from greenbench.knee import DIVIDED, Knee, knee
 from greenbench.plots import style
 from greenbench.plots.curves import Curve, Dot, Metric, Panel, Run
 from greenbench.schema import Backend, SmsMode, Timing
+from greenbench.yardsticks import WAYS
 
 Key = dict[str, Line2D | Patch]
 
@@ -29,9 +30,9 @@ BOUND_WORDS = {
 }
 
 
-def knee_of(curve: Curve) -> Knee | None:
+def knee_of(run: Run, curve: Curve) -> Knee | None:
     """Return the knee of a curve."""
-    return knee(curve.rows)
+    return knee(curve.rows, run.limits)
 
 
 def draw_panel(axes: Axes, run: Run, panel: Panel) -> Key:
@@ -44,10 +45,12 @@ def draw_panel(axes: Axes, run: Run, panel: Panel) -> Key:
     if metric.scales and main.points(metric):
         labels += _ideal(axes, main.points(metric)[0], most, top) if len(main.points(metric)) > 1 else []
         labels += _bound(axes, main, metric)
+        labels += _ceiling(axes, run, main, metric)
         labels += _predicted(axes, run, main, metric)
-        labels += [label for curve in panel.yardsticks for label in _yardstick(axes, run, curve, metric)]
-        _knee(axes, main, metric, most)
+        _knee(axes, run, main, metric, most)
     key: Key = {}
+    if metric.scales and main.points(metric):
+        labels += _yardsticks(axes, run, panel, key)
     for i, curve in enumerate(panel.curves):
         labels += _curve(axes, run, curve, metric, i, key)
     _gaps(axes, run, panel, key)
@@ -72,6 +75,7 @@ def top_of(run: Run, panel: Panel) -> float:
     most = max(values)
     if metric.scales:
         values += [value for _, value in _limits(panel.main, metric)]
+        values += [value for _, value, kernel in _ceilings(run, panel.main, metric) if kernel]
         values += [value for _, value in predicted(run, panel.main, metric)]
     return min(1.08 * max(values), HEADROOM * most)
 
@@ -106,6 +110,31 @@ def _bound(axes: Axes, curve: Curve, metric: Metric) -> list[style.EndLabel]:
     axes.plot(xs, ys, color=style.BOUND, linewidth=1.2, dashes=(6, 2.4), zorder=2, gid="bound", **_alone(xs))
     by = limits[-1][0].row.bound_by
     return [style.EndLabel(xs[-1], ys[-1], f"bound {style.number(ys[-1])} ({BOUND_WORDS.get(by, by)})", style.BOUND)]
+
+
+def _ceilings(run: Run, curve: Curve, metric: Metric) -> list[tuple[int, float, str]]:
+    """Return (SMs, figure, kernel) at what other kernels reached on the same SMs; NaN where none did better."""
+    found = [(dot, run.limits.get(dot.row.label)) for dot in curve.points(metric)]
+    values = [(dot.sms, metric.of_time(dot.row, line.measured_us), line.measured_kernel) for dot, line in found if line]
+    known = [(sms, math.nan if value is None else value, kernel) for sms, value, kernel in values]
+    return known if any(kernel for _, _, kernel in known) else []
+
+
+def _ceiling(axes: Axes, run: Run, curve: Curve, metric: Metric) -> list[style.EndLabel]:
+    """Draw what the probes of the run reached on the same SMs: thinner than the bound, since it may lie close below it."""
+    points = _ceilings(run, curve, metric)
+    if not points:
+        return []
+    xs, ys = [x for x, _, _ in points], [y for _, y, _ in points]
+    named = [point for point in points if point[2]]
+    mark = _alone(xs if len(named) > 1 else xs[:1])
+    axes.plot(xs, ys, color=style.CEILING, linewidth=0.9, dashes=(3.2, 2.2), zorder=2.1, gid="ceiling", **mark)
+    sms, value, kernel = named[-1]
+    return [
+        style.EndLabel(
+            sms, value, f"ceiling {style.number(value)} ({style.fitted(kernel, 1.05, 8.5, 'normal')})", style.CEILING_TEXT
+        )
+    ]
 
 
 def predicted(run: Run, curve: Curve, metric: Metric) -> list[tuple[int, float]]:
@@ -143,15 +172,30 @@ def _predicted(axes: Axes, run: Run, curve: Curve, metric: Metric) -> list[style
     return [style.EndLabel(xs[-1], ys[-1], "predicted (model)", style.PREDICTED_TEXT)]
 
 
-def _yardstick(axes: Axes, run: Run, curve: Curve, metric: Metric) -> list[style.EndLabel]:
-    """Draw the vendor's kernel on the same partitions."""
+def _yardsticks(axes: Axes, run: Run, panel: Panel, key: Key) -> list[style.EndLabel]:
+    """Draw the vendor's kernels on the same partitions: one line, or the best of several ways with each of them thin below it."""
+    if len(panel.ways) < 2:
+        return [label for curve in panel.yardsticks for label in _yardstick(axes, run, curve, panel.metric)]
+    for curve in panel.yardsticks:
+        place = panel.ways.index(curve.kernel)
+        dashes = style.WAY_DASHES[place % len(style.WAY_DASHES)]
+        look: dict[str, Any] = {"color": style.YARDSTICK, "linewidth": 0.9, "alpha": 0.8, "dashes": dashes or (None, None)}
+        xs, ys = curve.line(panel.metric, run.meta.device.sm_count)
+        axes.plot(xs, ys, zorder=2.8, gid=f"way {place}", **look)
+        key[style.plain(_vendor(curve.kernel), 24)] = Line2D([], [], **look)
+    best = f"best {_vendor(panel.ways[0])}"
+    return [label for curve in panel.best for label in _yardstick(axes, run, curve, panel.metric, best)]
+
+
+def _yardstick(axes: Axes, run: Run, curve: Curve, metric: Metric, name: str = "") -> list[style.EndLabel]:
+    """Draw one line of a vendor's kernel."""
     if not curve.points(metric):
         return []
     xs, ys = curve.line(metric, run.meta.device.sm_count)
     look: dict[str, Any] = {"marker": "s", "markersize": 4, "markerfacecolor": "white", "markeredgewidth": 1.2}
     axes.plot(xs, ys, color=style.YARDSTICK, linewidth=1.5, zorder=3, gid="yardstick", **look)
     modelled = any(row.backend == Backend.MODELLED for row in curve.rows) or run.meta.device.backend == Backend.MODELLED
-    name = style.plain(" ".join(part for part in (_vendor(curve.kernel), curve.label) if part), 14 if modelled else 24)
+    name = style.plain(" ".join(part for part in (name or _vendor(curve.kernel), curve.label) if part), 14 if modelled else 24)
     name += " modelled" if modelled else ""
     return [style.EndLabel(xs[-1], ys[-1], f"{name} {style.number(ys[-1])}", style.YARDSTICK_TEXT)]
 
@@ -159,7 +203,7 @@ def _yardstick(axes: Axes, run: Run, curve: Curve, metric: Metric) -> list[style
 def _vendor(kernel: str) -> str:
     """Return how a yardstick is written: the part of its name after the kernel's."""
     name = kernel.rpartition(".")[2]
-    return {"cublas": "cuBLAS", "cublaslt": "cuBLASLt", "cub": "CUB"}.get(name, name)
+    return {**WAYS, "cub": "CUB"}.get(name, name)
 
 
 def _curve(axes: Axes, run: Run, curve: Curve, metric: Metric, index: int, key: Key) -> list[style.EndLabel]:
@@ -227,9 +271,9 @@ def _gaps(axes: Axes, run: Run, panel: Panel, key: Key) -> None:
     key["gap"] = Line2D([], [], **look)
 
 
-def _knee(axes: Axes, curve: Curve, metric: Metric, most: int) -> None:
+def _knee(axes: Axes, run: Run, curve: Curve, metric: Metric, most: int) -> None:
     """Mark the knee: the fewest SMs within 5 % of the full device, only where that was measured."""
-    found = knee_of(curve)
+    found = knee_of(run, curve)
     if found is None or found.at_full:
         return
     value = next(dot.value for dot in curve.points(metric) if dot.sms == found.sms)

@@ -14,7 +14,8 @@ from greenbench.plots.curves import Panel, Run
 from greenbench.plots.panel import draw_panel, knee_of
 
 REASONS = 5
-RIGHT = 2.0
+RIGHT = 2.25
+KEY_LINE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,13 @@ def _figure(run: Run, kernel: str, panels: list[Panel]) -> Figure:
     width = 0.72 + shape.columns * (shape.width + RIGHT) + (shape.columns - 1) * 0.6
     reasons = _reasons(run, panels, width - 0.4)
     common = _common(panels)
-    heads = [_panel_head(panel, run.own_params(panel), shape.width + 1.6, single=single) for panel in panels]
+    heads = [_panel_head(run, panel, run.own_params(panel), shape.width + 1.6, single=single) for panel in panels]
     head_lines = max(len(lines) for lines in heads)
     about = " · ".join(part for part in (run.summary(kernel).rstrip("."), common, _timings(panels)) if part)
     lines = style.wrapped(style.plain(about), width - 0.6, 9)
     top = 0.46 + 0.2 * len(lines)
     above = 0.38 + 0.18 * head_lines
-    bottom = 1.08 + 0.17 * len(reasons)
+    bottom = 1.08 + 0.17 * len(reasons) + (KEY_LINE if any(len(panel.ways) > 1 for panel in panels) else 0.0)
     frame = style.Frame(width, top + rows * (above + shape.height) + (rows - 1) * 0.55 + bottom)
     figure = frame.figure()
     key: dict[str, Line2D | Patch] = {}
@@ -83,10 +84,10 @@ def _timings(panels: list[Panel]) -> str:
     return f"timing {', '.join(found)}" if any(found) else ""
 
 
-def _panel_head(panel: Panel, own: str, inches: float, *, single: bool) -> list[tuple[str, bool]]:
+def _panel_head(run: Run, panel: Panel, own: str, inches: float, *, single: bool) -> list[tuple[str, bool]]:
     """Return the lines above a panel: its own params (bold) and the sentence on its knee."""
     lines = [] if single else [(style.plain(own or panel.params, int(inches * 11)), True)]
-    found = knee_of(panel.main)
+    found = knee_of(run, panel.main)
     if found:
         lines += [(line, False) for line in style.wrapped(style.plain(found.sentence), inches, 8.5)]
     return lines
@@ -141,22 +142,23 @@ KEY_WORDS = {
 
 
 def _write_key(figure: Figure, frame: style.Frame, key: dict[str, Line2D | Patch], reasons: list[str]) -> None:
-    """Write what the markers mean, and why points are missing, below the panels."""
-    names = [name for name in KEY_WORDS if name in key]
+    """Write what the markers and thin lines mean, and why points are missing, below the panels."""
     base = 0.36 + 0.17 * len(reasons)
-    figure.legend(
-        [key[name] for name in names],
-        [KEY_WORDS[name] for name in names],
-        loc="lower left",
-        bbox_to_anchor=(0.12 / frame.width, (base - 0.06) / frame.height),
-        ncols=len(names) or 1,
-        frameon=False,
-        fontsize=8,
-        labelcolor=style.MUTED,
-        handletextpad=0.4,
-        columnspacing=1.4,
-        borderpad=0.2,
-    )
+    lines = [[name for name in key if name not in KEY_WORDS], [name for name in KEY_WORDS if name in key]]
+    for i, names in enumerate(names for names in lines if names):
+        figure.legend(
+            [key[name] for name in names],
+            [KEY_WORDS.get(name, name) for name in names],
+            loc="lower left",
+            bbox_to_anchor=(0.12 / frame.width, (base - 0.06 + i * KEY_LINE) / frame.height),
+            ncols=len(names),
+            frameon=False,
+            fontsize=8,
+            labelcolor=style.MUTED,
+            handletextpad=0.4,
+            columnspacing=1.4,
+            borderpad=0.2,
+        )
     for i, line in enumerate(reasons):
         figure.text(
             0.22 / frame.width, (base - 0.13 - 0.17 * i) / frame.height, line, fontsize=8, color=style.ALARM, va="baseline"

@@ -40,9 +40,13 @@ INKS = ("#12284B", "#A03050", "#0F6B6B", "#B45309", "#1F74B5", "#8A6A00")
 MEASURED = PALETTE[0]
 YARDSTICK = PALETTE[3]
 YARDSTICK_TEXT = INKS[3]
+# The several ways of one vendor, below the line of the best of them.
+WAY_DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.4), (1.2, 1.2))
 PREDICTED = PALETTE[4]
 PREDICTED_TEXT = INKS[4]
 BOUND = "#3E4C59"
+# A ceiling that was measured, beside the bound that was not.
+CEILING, CEILING_TEXT = PALETTE[2], INKS[2]
 
 STYLE: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],

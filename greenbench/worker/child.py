@@ -18,6 +18,7 @@ from greenbench.errors import GreenbenchError, PointError
 from greenbench.gpu import open_gpu
 from greenbench.measure import Session
 from greenbench.schema import Block, BlockKind, DeviceFacts, Evidence, Grant, Partition, Point, Prepared, Timing
+from greenbench.worker.spawning import ignore_ctrl_c
 
 PR_SET_PDEATHSIG = 1
 
@@ -103,8 +104,8 @@ def serve(pipe: Connection) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run as `python -m greenbench.worker.child FD PARENT_PID`."""
     faulthandler.enable()
-    # Ctrl-C goes to the whole process group; the parent decides what becomes of us.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The parent decides what becomes of us.
+    ignore_ctrl_c()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     descriptor, parent = int(argv[0]), int(argv[1])

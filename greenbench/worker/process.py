@@ -17,6 +17,7 @@ from typing import IO, Any
 from greenbench import errors
 from greenbench.errors import GreenbenchError, StickyError
 from greenbench.schema import Block, BlockKind, DeviceFacts, Evidence, Grant, Partition, Point, Prepared, Timing
+from greenbench.worker.spawning import ctrl_c_held
 
 START_TIMEOUT_S = 120.0
 GRACE_S = 3.0
@@ -64,15 +65,16 @@ class Worker:
         if self._log is not None:
             output = self._log.open("ab")
         try:
-            self._process = subprocess.Popen(
-                # -P: a folder `cuda` or a file `numpy.py` where the user happens to stand is not to be imported.
-                [sys.executable, "-P", "-m", "greenbench.worker.child", str(theirs.fileno()), str(os.getpid())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment,
-            )
+            with ctrl_c_held():
+                self._process = subprocess.Popen(
+                    # -P: a folder `cuda` or a file `numpy.py` where the user happens to stand is not to be imported.
+                    [sys.executable, "-P", "-m", "greenbench.worker.child", str(theirs.fileno()), str(os.getpid())],
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=environment,
+                )
         finally:
             theirs.close()
             if not isinstance(output, int):

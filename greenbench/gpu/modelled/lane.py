@@ -124,10 +124,10 @@ class ModelledLane:
             return ModelledHostWork(self, self._state, prepare(self._state, kernel, params, self.sms))
         return ModelledWork(self, self._state, prepare(self._state, kernel, params, self.sms))
 
-    def prepare_yardstick(self, kernel: Kernel, params: Mapping[str, ParamValue]) -> ModelledWork:
-        """Model the vendor kernel beside this one."""
+    def prepare_yardstick(self, kernel: Kernel, params: Mapping[str, ParamValue], way: str) -> ModelledWork:
+        """Model the vendor's kernel beside this one."""
         self.wait()
-        return ModelledWork(self, self._state, prepare(self._state, kernel, params, self.sms, yardstick=True))
+        return ModelledWork(self, self._state, prepare(self._state, kernel, params, self.sms, way=way))
 
     def mark(self) -> ModelledMark:
         """Record the lane's virtual time."""

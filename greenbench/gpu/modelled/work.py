@@ -163,7 +163,7 @@ class ModelledWork:
             resident=self._resident and not flushed,
             sm_clock_mhz=mhz,
         )
-        return predicted.us
+        return predicted.us * shape.pace
 
     def replay(self, launches: int) -> float:
         """Let the time of so many launches inside a graph pass, and return it in seconds."""
