@@ -3,6 +3,7 @@
 #   PYTHON=python3.12      the Python that .venv is made from (3.11 or newer)
 #   PY=python3             use this interpreter and what is installed beside it, and make no .venv
 #   ARGS="-k triad -x"     further arguments of pytest
+#   JOBS=4                 processes of `make test` (as many as cores, 8 at most, where it is not set; 0 for none beside pytest)
 #   PART=chase             one part of `make gpu-accept`
 
 SHELL := bash
@@ -13,6 +14,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+JOBS ?= auto
 PART ?=
 
 comma := ,
@@ -66,7 +68,7 @@ $(VENV)/.installed-%: pyproject.toml greenbench/__init__.py
 
 .PHONY: test
 test: $(READY) ## every test that needs no GPU
-	$(PY) -m pytest -m "not gpu" $(ARGS)
+	$(PY) -m pytest -m "not gpu" -n $(JOBS) --maxprocesses 8 --dist loadfile $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## ruff (rules and format), mypy, clang-format

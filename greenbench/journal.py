@@ -24,6 +24,12 @@ from greenbench.tables import header_line, parse_line, parse_record, record_line
 
 _SEQS = re.compile(r"seqs:(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)(?:; .*)?", re.DOTALL | re.ASCII)
 _NAMING = (BlockKind.VOID, BlockKind.DRIFT)
+# Energy is the difference of two counters, which a reload of the driver sets back, and temperatures have no such end.
+NEVER_NEGATIVE = (
+    *("seq", "round", "attempt", "started", "seconds", "sms_granted", "sms_observed", "launches_per_sample", "samples_us"),
+    *("flops", "bytes", "working_set_bytes", "written_bytes", "grid", "ctas_per_sm", "verified_error", "launch_host_us"),
+    *("sm_clock_mhz", "mem_clock_mhz", "power_w"),
+)
 
 
 class Journal:
@@ -128,12 +134,31 @@ def _parse(data: bytes, path: Path) -> tuple[list[Block], int]:
     for row, line in enumerate(lines[1:], start=1):
         place = f"{path} row {row}"
         block = parse_record(Block, header, parse_line(line, place), place)
+        _refuse_negative(block, place)
+        _refuse_negative(block, place)
         if blocks and block.seq <= blocks[-1].seq:
             raise ResultFileError(f"{place}, column seq: {block.seq} does not follow {blocks[-1].seq}")
         if block.kind in _NAMING:
             _seqs(block.reason, place)
         blocks.append(block)
     return blocks, len(data) - len(rest)
+
+
+def _refuse_negative(block: Block, place: str) -> None:
+    """Refuse a number that no measurement gives, as an edit may leave it; rows would be derived from it."""
+    for name in NEVER_NEGATIVE:
+        value = getattr(block, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is not None and number < 0:
+                raise ResultFileError(f"{place}, column {name}: {number} is below 0, which is never measured")
+
+
+def holds_nothing(path: Path) -> bool:
+    """Tell a journal in which no block was ever begun: its head alone, or what kill -9 left of that."""
+    try:
+        return path.is_file() and header_line(Block).startswith(path.read_bytes())
+    except OSError:
+        return False
 
 
 def _holds_whole_lines(rest: bytes, cells: int) -> bool:

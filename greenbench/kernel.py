@@ -157,7 +157,7 @@ class Kernel:
                 raise PlanError(f"kernel {self.name} has no parameter {name!r}{did_you_mean(name, values)}; it has {known}")
             values[name] = self._checked(name, value)
         if overrides and (problem := self.unmet(values) or self.trial_problem(values)):
-            raise PlanError(f"kernel {self.name} with {_pairs(overrides.items())}: {problem}")
+            raise PlanError(f"kernel {self.name} with {_pairs(overrides.items())}: {problem}{self.too_low(values)}")
         return tuple(sorted(values.items()))
 
     def environment(
@@ -241,6 +241,16 @@ class Kernel:
             if all(problems):
                 return problems[0]
         return ""
+
+    def too_low(self, params: Mapping[str, ParamValue]) -> str:
+        """Return which of `params` are to blame for a problem by being 0 or less, an empty string if none or not they alone."""
+        low = {name: value for name, value in params.items() if isinstance(value, int) and value < 1}
+        healed = {**params, **{name: max(1, int(value)) for name, value in self.params if name in low}}
+        if not low or self.unmet(healed) or self.trial_problem(healed):
+            return ""
+        trials = {name: {**healed, name: value} for name, value in low.items()}
+        blamed = [name for name, trial in trials.items() if self.unmet(trial) or self.trial_problem(trial)]
+        return "".join(f"; {name} is {low[name]} and must be at least 1" for name in blamed)
 
     def _problem_on(self, sms: int, params: Mapping[str, ParamValue], variant: Variant | None) -> str:
         try:

@@ -36,12 +36,19 @@ from greenbench.source import (
     read_source,
     strip_comments,
 )
-from greenbench.yardsticks import VENDORS
+from greenbench.yardsticks import VENDORS, misfit
 
 FAMILIES = tuple(family.value for family in Family)
 HOST_ACTIONS = tuple(action.value for action in HostAction)
 # What `auto` may be told to be for a kernel.
 TIMINGS = (Timing.STEADY.value, Timing.HOT.value, Timing.GRAPH.value)
+# The types that a fill can be made in, every type where a kind is not named; a test holds them to `fills`, which needs numpy.
+FILL_DTYPES = {
+    "normal": ("float64", "float32", "tf32", "float16", "bfloat16", "e4m3"),
+    "integer": ("float64", "float32", "tf32", "float16", "bfloat16", "e4m3", "int32", "int64"),
+    "cycle": ("int64", "uint64"),
+    "permutation": ("int32", "uint32", "int64", "uint64"),
+}
 
 TOP_KEYS = (
     *("family", "summary", "entry", "args", "verify", "min_cc", "arch", "dtype", "buffers", "yardstick"),
@@ -59,7 +66,7 @@ def read_kernel(path: Path, prelude: str) -> Kernel:
     source = read_source(path)
     top = Section(matter := extract(path.name, source), matter.table, (), TOP_KEYS)
     code = strip_comments(source)
-    include = top.texts("include")
+    include = _include(top, path)
     own = own_headers(path, code, include)
     params = _params(top)
     defines = _defines(top, dict(params))
@@ -103,12 +110,15 @@ def read_kernel(path: Path, prelude: str) -> Kernel:
         sources=top.texts("sources"),
     )
     _check_args(top, kernel)
+    _check_fills(top, kernel)
     _check_reference(top, kernel)
+    if problem := misfit(kernel.yardstick, kernel.verify, [buffer.dtype for buffer in kernel.operands], _integers(kernel)):
+        raise top.error("yardstick", f"yardstick is {kernel.yardstick!r}, but {problem}; leave out yardstick")
     _check_signature(top, kernel, code)
     if problem := kernel.unmet(dict(params)):
         raise top.error("require", f"the file's own params are refused: {problem}")
     if problem := kernel.trial_problem(dict(params)):
-        raise KernelFileError(problem)
+        raise KernelFileError(problem + kernel.too_low(dict(params)))
     return kernel
 
 
@@ -259,13 +269,33 @@ def _check_reference(top: Section, kernel: Kernel) -> None:
         return
     needs, params = NEEDS[kernel.verify], dict(kernel.params)
     operands = [buffer.name for buffer in kernel.operands]
-    integers = [name for name, value in kernel.params if isinstance(value, int)]
+    integers = _integers(kernel)
     wanted = ("a buffer", needs.buffers, operands), ("an integer", needs.integers, integers), ("a real", needs.reals, [*params])
     for what, names, there in wanted:
         for name in names.split():
             if name not in there:
                 problem = f"whose reference needs {what} {name!r}; the kernel has {', '.join(there) or 'none'}"
                 raise top.error("verify", f"verify is {kernel.verify!r}, {problem}")
+
+
+def _integers(kernel: Kernel) -> list[str]:
+    return [name for name, value in kernel.params if isinstance(value, int)]
+
+
+def _check_fills(top: Section, kernel: Kernel) -> None:
+    for index, buffer in enumerate(kernel.buffers):
+        dtypes = FILL_DTYPES.get(buffer.fill, (buffer.dtype,))
+        if buffer.dtype not in dtypes:
+            problem = f"fill {buffer.fill!r} is made in {', '.join(dtypes)}, and the buffer's dtype is {buffer.dtype}"
+            raise top.matter.error(("buffers", index, "fill"), f"buffers[{index}].{problem}; take another of the two")
+
+
+def _include(top: Section, path: Path) -> tuple[str, ...]:
+    """Return the folders of headers, every one of which is there."""
+    for folder in (folders := top.texts("include")):
+        if not (path.parent / folder).is_dir():
+            raise top.error("include", f"include names {folder!r}, and there is no folder {path.parent / folder}")
+    return folders
 
 
 def _min_cc(top: Section) -> tuple[int, int] | None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from greenbench.limits import NONE, Limits, share_of
+from greenbench.limits import NONE, Limits, helped_by_l2, share_of
 from greenbench.schema import Family, Row, SmsMode, Status
 
 NEAR_FULL = 0.95
+# From so many per cent of the full device on, that is said to be slower.
+SLOWER_PCT = 102
+# Binds by HBM alone, were it not for bytes that the L2 kept.
+FROM_L2 = "from l2"
 
 # How a sentence names what binds (column bound_by), with its verb.
 BINDS = {
@@ -17,6 +21,7 @@ BINDS = {
     "memory": ("HBM", "binds"),
     "link": ("the links of the SMs", "bind"),
     "l2": ("the L2", "binds"),
+    FROM_L2: ("the L2", "serves part of it"),
     "latency": ("latency", "binds"),
     "launch": ("the cost of a launch", "binds"),
 }
@@ -55,11 +60,13 @@ class Knee:
             short = f"{self.below_sms} SMs give {self.below_share_pct:.0f} % of it"
             return f"{self.kernel} still gains at all {self.full_sms} SMs: {short}{below and f'; there {below}'}."
         lead = f"{self.kernel}: knee at {self.sms} of {self.full_sms} SMs, {self.share_pct:.0f} % of the full device"
+        if self.share_pct > SLOWER_PCT:
+            lead += " (which is slower)"
         if self.below_sms is None:
-            alone = "the only count measured below it" if self.last else "the fewest measured"
+            alone = f"the only count measured below {self.full_sms}" if self.last else "the fewest measured"
             return f"{lead}, {alone}{above and f'; {above}'}."
         if self.last:
-            lead += ", the largest count measured below it"
+            lead += f", the largest count measured below {self.full_sms}"
         if self.binds_below == self.binds_above:
             return f"{lead}; {f'on both sides {above}' if above else 'what binds is not known'}."
         unknown = "nothing known binds"
@@ -70,6 +77,11 @@ def _binding(by: str, share: str) -> str:
     """Say that something binds, and how much of it was reached; nothing where no bound is known."""
     noun, verb = BINDS.get(by, (by, "binds"))
     return f"{noun} {verb}{share and f' ({share})'}" if by else ""
+
+
+def _by(row: Row, limits: Limits) -> str:
+    """Return what binds a row; not HBM where the L2 served part of it."""
+    return FROM_L2 if helped_by_l2(row, limits.get(row.label)) else row.bound_by
 
 
 def throughput(row: Row) -> float | None:
@@ -111,8 +123,8 @@ def knee(rows: Sequence[Row], limits: Limits = NONE) -> Knee | None:
         share_pct=100 * share,
         below_sms=below[0] if below else None,
         below_share_pct=100 * below[1] if below else None,
-        binds_below=below[2].bound_by if below else "",
-        binds_above=row.bound_by,
+        binds_below=_by(below[2], limits) if below else "",
+        binds_above=_by(row, limits),
         kernel=row.kernel,
         last=sms == largest,
         share_below=share_of(limits.get(below[2].label)) if below else "",

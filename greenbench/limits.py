@@ -82,9 +82,29 @@ def _filled(row: Row, launch: Launch) -> float | None:
 
 
 def share_of(line: BoundRow | None) -> str:
-    """Say how much of what binds a row it reached: of a ceiling measured in the run, else of the specification; else nothing."""
+    """Say how much of what binds a row it reached: of a ceiling measured in the run, else of the specification; else nothing.
+
+    Nothing either of a row that is above it: what was passed does not bind.
+    """
+    share, whole = _reached(line)
+    return f"{100 * share:.0f} % of {whole}" if whole and share <= bounds.ALLOWANCE else ""
+
+
+def helped_by_l2(row: Row, line: BoundRow | None = None) -> bool:
+    """True where more bytes came than HBM gives: the L2 kept some of them from one launch to the next."""
+    if row.bound_by != "memory":
+        return False
+    return max(_reached(line)[0], (row.bound_pct or 0.0) / 100) > bounds.ALLOWANCE
+
+
+# A share, and of what it is one; of nothing where that is not known.
+Reached = tuple[float, str]
+UNKNOWN: Reached = (0.0, "")
+
+
+def _reached(line: BoundRow | None) -> Reached:
     if line is None:
-        return ""
+        return UNKNOWN
     match line.bound_by:
         case "link":
             return _of_links(line)
@@ -92,31 +112,31 @@ def share_of(line: BoundRow | None) -> str:
             return _of_bytes(line)
         case "compute" | "waves":
             return _of_arithmetic(line)
-    return ""
+    return UNKNOWN
 
 
-def _of_links(line: BoundRow) -> str:
+def _of_links(line: BoundRow) -> Reached:
     if not (line.gb_per_s and line.spec_link_gb_per_s and line.sms_granted and line.sm_clock_mhz):
-        return ""
+        return UNKNOWN
     each = line.spec_link_gb_per_s * 1e3 / line.sms_granted / line.sm_clock_mhz
-    return f"{100 * line.gb_per_s / line.spec_link_gb_per_s:.0f} % of their {each:.0f} B/clk"
+    return line.gb_per_s / line.spec_link_gb_per_s, f"their {each:.0f} B/clk"
 
 
-def _of_bytes(line: BoundRow) -> str:
+def _of_bytes(line: BoundRow) -> Reached:
     if line.gb_per_s and line.measured_us and line.time_us and line.measured_by == line.bound_by:
         rate = line.gb_per_s * line.time_us / line.measured_us
-        return f"{100 * line.gb_per_s / rate:.0f} % of the {rate:,.0f} GB/s that {line.measured_kernel} moved here"
+        return line.gb_per_s / rate, f"the {rate:,.0f} GB/s that {line.measured_kernel} moved here"
     spec, what = (line.spec_hbm_gb_per_s, "its bus") if line.bound_by == "memory" else (line.spec_l2_gb_per_s, "it at this clock")
-    return f"{100 * line.gb_per_s / spec:.0f} % of the {spec:,.0f} GB/s of {what}" if line.gb_per_s and spec else ""
+    return (line.gb_per_s / spec, f"the {spec:,.0f} GB/s of {what}") if line.gb_per_s and spec else UNKNOWN
 
 
-def _of_arithmetic(line: BoundRow) -> str:
+def _of_arithmetic(line: BoundRow) -> Reached:
     rate = line.tflop_per_s
     if rate and line.measured_tflop_per_s and line.measured_by in ("compute", "waves"):
         most = line.measured_tflop_per_s
-        return f"{100 * rate / most:.0f} % of the {_figure(most)} TFLOP/s that {line.measured_kernel} reached here"
+        return rate / most, f"the {_figure(most)} TFLOP/s that {line.measured_kernel} reached here"
     most = line.spec_tflop_per_s or 0.0
-    return f"{100 * rate / most:.0f} % of {_figure(most)} TFLOP/s at this clock" if rate and most else ""
+    return (rate / most, f"{_figure(most)} TFLOP/s at this clock") if rate and most else UNKNOWN
 
 
 def summary(lines: Sequence[BoundRow]) -> str:

@@ -146,7 +146,23 @@ def load_plan(name: str | Path, overrides: Mapping[str, object], kernels: Mappin
     if not isinstance(settings, list | tuple):
         settings = [settings]
     parsed = [parse_setting(str(text)) for text in settings]
-    return replace(plan, kernels=apply_settings(plan.kernels, parsed, kernels))
+    plan = replace(plan, kernels=apply_settings(plan.kernels, parsed, kernels))
+    if "yardsticks" in given and plan.kernels and len(lacking := without_yardsticks(plan, kernels)) == len(_names(plan)):
+        there = ", ".join(way for way in WAYS if any(way in kernels[name].yardsticks for name in lacking)) or "none"
+        said = ", ".join(plan.yardsticks)
+        raise PlanError(f"--yardsticks {said}: no kernel of this plan has it ({', '.join(lacking)}); their yardsticks: {there}")
+    return plan
+
+
+def _names(plan: Plan) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(choice.name for choice in plan.kernels))
+
+
+def without_yardsticks(plan: Plan, kernels: Mapping[str, Kernel]) -> tuple[str, ...]:
+    """Return the kernels of a plan that have none of the yardsticks it names; none where it wants all or none there are."""
+    if plan.yardsticks in ((), tuple(WAYS)):
+        return ()
+    return tuple(name for name in _names(plan) if not set(plan.yardsticks) & set(kernels[name].yardsticks))
 
 
 def plan_path(name: str | Path) -> Path:

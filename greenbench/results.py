@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from greenbench.journal import read_journal
 from greenbench.limits import derive_bounds
 from greenbench.rows import derive_rows
 from greenbench.runfiles import RunFolder, read_meta, read_rows
-from greenbench.schema import BoundRow, Row, RunMeta
+from greenbench.schema import Block, BlockKind, BlockStatus, BoundRow, Row, RunMeta, Status
 
 # Far above any GPU; what is drawn has a tick for every so many of them.
 MOST_SMS = 100_000
@@ -63,9 +64,12 @@ def _rows(folder: RunFolder, meta: RunMeta) -> tuple[list[Row], str]:
         return rows, f"{folder.path} has no rows.csv, its run was cut off; {DERIVED}"
     kept = _checked(read_rows(folder.rows_path), folder.rows_path, meta.device.sm_count)
     try:
-        derived = derive_rows(meta, read_journal(folder.journal_path))
+        blocks = read_journal(folder.journal_path)
     except ResultFileError as error:
         return kept, f"{error}; rows.csv is taken as it is"
+    if gone := lost(kept, blocks):
+        return kept, f"{gone}; rows.csv is taken as it is"
+    derived = derive_rows(meta, blocks)
     old = outdated(kept, derived)
     if not old:
         return kept, ""
@@ -78,6 +82,45 @@ def _limits(folder: RunFolder, meta: RunMeta, rows: Sequence[Row]) -> tuple[Boun
         return tuple(derive_bounds(meta, read_journal(folder.journal_path), rows))
     except ResultFileError:
         return ()
+
+
+def refuse_lost(folder: RunFolder) -> None:
+    """Refuse to continue a run whose journal lost what its rows.csv holds: it would be measured anew and written over."""
+    blocks = read_journal(folder.journal_path) if folder.journal_path.exists() else []
+    if not folder.rows_path.exists():
+        return
+    try:
+        kept = read_rows(folder.rows_path)
+    except ResultFileError:
+        if blocks:
+            return
+        raise
+    if gone := lost(kept, blocks):
+        raise ResultFileError(f"{folder.path} cannot be continued: {gone}; start a new run with another --out")
+
+
+def lost(kept: Sequence[Row], blocks: Sequence[Block]) -> str:
+    """Return what rows.csv holds and the journal lacks, or an empty text.
+
+    One block may be missing, as a power cut tears the last line off. Blocks that were taken back count: rows.csv may be older.
+    """
+    have: Counter[tuple[object, ...]] = Counter(
+        (b.kernel, b.params, b.sms_requested, b.granularity, b.workqueue, b.concurrency_limit, b.connections, b.timing)
+        for b in blocks
+        if b.kind is BlockKind.BLOCK and b.status is BlockStatus.OK
+    )
+    lacking: dict[str, int] = {}
+    good = [row for row in kept if row.status == Status.OK]
+    for r in good:
+        point = (r.kernel, r.params, r.sms_requested, r.granularity, r.workqueue, r.concurrency_limit, r.connections, r.timing)
+        if have[point] < (r.rounds or 1):
+            lacking[r.label] = (r.rounds or 1) - have[point]
+    missing = sum(lacking.values())
+    if not missing or (missing == 1 and blocks):
+        return ""
+    held = sum(row.rounds or 1 for row in good)
+    of = f"{len(good)} ok point{'' if len(good) == 1 else 's'} from {held} block{'' if held == 1 else 's'}"
+    return f"rows.csv holds {of}, and blocks.csv lacks {missing} of these, the first of {next(iter(lacking))}"
 
 
 def outdated(kept: Sequence[Row], derived: Sequence[Row]) -> int:

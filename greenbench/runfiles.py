@@ -16,7 +16,7 @@ from typing import NoReturn, TypeVar, cast
 
 from greenbench.corow import CoRow
 from greenbench.errors import GreenbenchError, ResultFileError, UsageError
-from greenbench.journal import Journal, read_journal, void_reason, voided
+from greenbench.journal import Journal, holds_nothing, read_journal, void_reason, voided
 from greenbench.records import BadValueError, from_json, to_json
 from greenbench.schema import SCHEMA_VERSION, Block, BlockKind, BlockStatus, BoundRow, Row, RunMeta
 from greenbench.storage import replace_file, writing
@@ -24,6 +24,8 @@ from greenbench.tables import check_header, header_line, parse_line, parse_recor
 
 _Line = TypeVar("_Line", Row, CoRow)
 
+# What a run that was killed before it wrote run.json may leave.
+_BARE = frozenset({"blocks.csv", "worker.log", ".run.json.tmp", ".writable"})
 _SAMPLE_COLUMNS = ("label", "round", "seq", "sample_index", "time_us", "launches")
 
 
@@ -71,7 +73,7 @@ class RunFolder:
         with writing(path):
             try:
                 path.mkdir(parents=True, exist_ok=True)
-                taken = any(path.iterdir())
+                taken = any(path.iterdir()) and not _is_bare(path)
             except (FileExistsError, NotADirectoryError):
                 _refuse_file(path)
             if taken:
@@ -89,13 +91,20 @@ class RunFolder:
             raise ResultFileError(f"{path} {what}; a run is the folder that a sweep wrote, with run.json in it")
         folder = cls(path.absolute())
         if not folder.meta_path.is_file():
-            raise ResultFileError(f"{path} is not the folder of a run: there is no run.json in it")
+            missing = "its run.json is a folder" if folder.meta_path.is_dir() else "there is no run.json in it"
+            anew = f"; nothing was measured, begin anew with --out {path}" if _is_bare(path) else ""
+            raise ResultFileError(f"{path} is not the folder of a run: {missing}{anew}")
         return folder
 
     def remove_if_empty(self) -> None:
         """Take the folder away again if nothing was written to it, as when there turns out to be no GPU."""
         with suppress(OSError):
             self.path.rmdir()
+
+
+def _is_bare(path: Path) -> bool:
+    """Tell what a run left that was killed before it measured anything; whether it still lives, the journal's lock says."""
+    return holds_nothing(path / "blocks.csv") and all(each.name in _BARE for each in path.iterdir())
 
 
 def _refuse_file(path: Path) -> NoReturn:
@@ -182,7 +191,8 @@ def read_corows(path: Path) -> list[CoRow]:
 
 
 def _read_table(path: Path, record: type[_Line]) -> list[_Line]:
-    path = path / "rows.csv" if path.is_dir() else path
+    inside = path / "rows.csv"
+    path = inside if path.is_dir() and (path.name != inside.name or inside.exists()) else path
     data = _read(path).removeprefix(b"\xef\xbb\xbf")
     lines, rest = split_lines(data)
     lines += [rest] if rest else []

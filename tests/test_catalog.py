@@ -141,6 +141,27 @@ def test_overrides_are_checked_before_any_gpu_work(overrides: dict[str, object],
     assert problem in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "overrides", "problem"),
+    [
+        ("decode_attention", {"page": 0}, "divides by zero; page is 0 and must be at least 1"),
+        ("gemm_fp32", {"k": 0}, "is 0, outside 1 to 2305843009213693951; k is 0 and must be at least 1"),
+        ("gemm_fp32", {"m": 0, "k": -4}, "; m is 0 and must be at least 1; k is -4 and must be at least 1"),
+        ("gemm_fp32", {"k": 2**62}, "reaches a value that does not fit in 64 bits"),
+    ],
+)
+def test_a_size_below_one_is_named(kernel: str, overrides: dict[str, int], problem: str) -> None:
+    """The param, its value and what it must be, behind the expression where it came to light; others are not blamed."""
+    with pytest.raises(PlanError) as caught:
+        load_kernel(catalog.kernels_dir() / f"{kernel}.cu").merged(overrides)
+    assert str(caught.value).endswith(problem)
+
+
+def test_a_size_below_one_in_the_file_is_named(tmp_path: Path) -> None:
+    """The file's own params are told alike."""
+    assert refusal(tmp_path, TRIAD.replace("n = 1048576", "n = 0")).endswith("; n is 0 and must be at least 1")
+
+
 def test_a_grid_for_small_lanes_only_is_no_error(tmp_path: Path) -> None:
     """A file is tried on a large and a small lane, since a grid that divides by sms may be empty on one of them."""
     source = TRIAD.replace('"ceil_div(n, 256)"', '"n // sms"').replace("n = 1048576", "n = 100")
@@ -257,6 +278,7 @@ def test_files_that_are_not_there_or_too_large(tmp_path: Path) -> None:
         ("min_cc  = [8, 0]", "internal = 1", "6: internal is 1; it must be true or false"),
         ("min_cc  = [8, 0]", 'yardstick = "cudnn"', "6: yardstick is 'cudnn'; allowed are cublas"),
         ("min_cc  = [8, 0]", 'dtype = "fp32"', "6: dtype is 'fp32' (did you mean tf32?); allowed are float64"),
+        ("min_cc  = [8, 0]", 'include = ["nope"]', "6: include names 'nope', and there is no folder "),
         ("min_cc  = [8, 0]", "include = 3", "6: include is 3; it must be a list of texts"),
         ("min_cc  = [8, 0]", "defines = { X = 1.5 }", "6: defines.X is 1.5; it must be an integer or a text"),
         ("min_cc  = [8, 0]", "defines = { sms = 4 }", "6: 'sms' cannot be a name; use letters, digits and _, but not sms"),
@@ -283,6 +305,9 @@ def test_files_that_are_not_there_or_too_large(tmp_path: Path) -> None:
         ('"b", dtype = "float32", count = "n"', '"b", dtype = "float32"', "9: buffers[1].count is missing"),
         ('"b", dtype = "float32", count = "n"', '"b", dtype = "float32", count = 0', "9: buffers[1].count '0' is 0, outside 1"),
         ('fill = "poison"', 'fill = "nan"', "8: buffers[0].fill is 'nan'; allowed are poison, zero, index"),
+        ('fill = "poison"', 'fill = "cycle"', "8: buffers[0].fill 'cycle' is made in int64, uint64, and the buffer's dtype"),
+        ('fill = "poison"', 'fill = "permutation"', "8: buffers[0].fill 'permutation' is made in int32, uint32, int64,"),
+        ('"b", dtype = "float32"', '"b", dtype = "uint8"', "9: buffers[1].fill 'normal' is made in"),
         ('fill = "poison"', 'fill = "poison", access = "rw"', "8: buffers[0].access is 'rw'; allowed are in, out, state, scra"),
         ('fill = "poison"', 'fill = "poison", size = 3', "8: buffers[0].size is not a key here; allowed are name, dtype"),
         # params

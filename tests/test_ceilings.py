@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from greenbench import facts
+from greenbench import bounds, facts
+from greenbench.bufferspec import BufferSpec
 from greenbench.ceilings import Launch, Launches, Way, binding, flagged, lane_of, launches, measured, way_of
+from greenbench.expr import parse
+from greenbench.gpu.buffers import written_bytes
 from greenbench.journal import void_reason
 from greenbench.schema import Block, BlockKind, BlockStatus, Flag, Partition, Point, Row, SmsMode
 
@@ -79,6 +82,19 @@ def test_traffic_goes_one_way_or_both(kernel: str, way: Way) -> None:
     found = row(kernel, 4000)
     assert way_of(found, launched(found)[found.label]) is way
     assert way_of(row("read", 4000), Launch(GIB * 0.09)) is Way.READ
+
+
+def test_an_update_in_place_is_a_mix() -> None:
+    """y = a x + y: a third of the bytes is written, into the buffer that was read; the links carry it as they do triad's."""
+    one = parse(GIB // 4, ())
+    specs = [BufferSpec(name, "float32", one, "normal", access) for name, access in (("y", "state"), ("x", "in"))]
+    written = written_bytes(specs, {"y": GIB, "x": GIB})
+    assert written == GIB
+    axpy = row("axpy", 4000, bytes=3.0 * GIB, working_set_bytes=2 * GIB)
+    assert way_of(axpy, Launch(written)) is Way.MIXED
+    link = {"sms": 8, "clock_mhz": 1980.0, "bytes": 3.0 * GIB}
+    limits = facts.peaks(H200)
+    assert bounds.link_gb_s(limits, **link, written=written) != bounds.link_gb_s(limits, **link, written=0)
 
 
 def test_the_best_row_of_each_way_is_its_ceiling() -> None:

@@ -929,3 +929,13 @@ def test_rows_of_the_fixture_are_whole(outcome: SweepOutcome) -> None:
     rows: list[Row] = outcome.rows
     assert [(row.status, row.backend) for row in rows] == [("ok", "modelled")] * 6
     assert [row.label for row in rows] == [row.label for row in read_rows(outcome.folder)]
+
+
+def test_kernels_without_the_yardsticks_of_an_option_are_noted() -> None:
+    """Their rows would be missed after the run; on stderr, once, and not where -q asked for errors only."""
+    arguments = ["sweep", "--kernels", "gemm_bf16,copy,chase", "--sms", "8", "--device", "model:h200", "--dry-run"]
+    note = "note: --yardsticks cublas: copy, chase cannot be measured so\n"
+    assert invoke(*arguments, "--yardsticks", "cublas").stderr.count(note) == 1
+    assert "cannot be measured so" not in "".join(
+        invoke(*arguments, *more).stderr for more in ([], ["--yardsticks", "all"], ["--yardsticks", "cublas", "-q"])
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -341,21 +342,26 @@ def test_a_closed_handle_leaves_nothing(module: Any, libraries: dict[str, Any], 
 def test_a_file_without_three_operands_is_told_so(libraries: dict[str, Any], tmp_path: Path) -> None:
     """A user's kernel that names the yardstick and is no product of A and B: the sentence says what is needed."""
     path = tmp_path / "odd.cu"
-    text = FRONT.replace("*/", "").replace('verify = "{verify}"', "").replace("[params]\nm = {m}", "[params]\nrows = {m}")
+    text = (
+        FRONT.replace("*/", "")
+        .replace('yardstick = "cublas"', "")
+        .replace('verify = "{verify}"', "")
+        .replace("[params]\nm = {m}", "[params]\nrows = {m}")
+    )
     text = text.replace('"m"', '"rows"').replace("m * ", "rows * ").replace("int m", "int rows").replace("{{}}", "{{}}")
     text = text.replace('extern "C"', '*/\nextern "C"')
     path.write_text(text.format(dtype="float32", stored="float32", result="float32", m=M, n=N, k=K), encoding="utf-8")
     with pytest.raises(KernelFileError, match=r"odd.cu: the cublas yardstick needs params m, n and k"):
-        work(load_kernel(path, ""), "cublas")
+        work(replace(load_kernel(path, ""), yardstick="cublas"), "cublas")
 
 
 def test_types_that_no_library_multiplies_are_unsupported(libraries: dict[str, Any], tmp_path: Path) -> None:
     """float64 has no place among these yardsticks: said with the types of the kernel."""
     path = tmp_path / "double.cu"
     text = FRONT.format(verify="none", dtype="float64", stored="float64", result="float64", m=M, n=N, k=K)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text.replace('yardstick = "cublas"', ""), encoding="utf-8")
     with pytest.raises(UnsupportedError, match="double has float64, float64, float64"):
-        work(load_kernel(path, ""), "cublas")
+        work(replace(load_kernel(path, ""), yardstick="cublas"), "cublas")
 
 
 def test_the_structures_have_the_sizes_of_the_header() -> None:

@@ -24,7 +24,7 @@ PAGES = {
     Family.LATENCY: "docs/latency.md",
     Family.PROBE: "docs/bounds.md",
 }
-NAMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/kernels.md", "docs/plans.md", *PAGES.values())
+NAMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/kernels.md", "docs/plans.md", "docs/timeline.md", *PAGES.values())
 HOSTS = {"docs.nvidia.com"}
 
 

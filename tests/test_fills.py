@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from greenbench import fills
+from greenbench.bufferspec import DTYPE_BYTES, FILL_KINDS
+from greenbench.errors import KernelFileError
+from greenbench.kernelfile import FILL_DTYPES
 
 CODES = np.arange(256, dtype=np.uint8)
 
@@ -135,3 +138,14 @@ def test_stored_arrays_know_their_values(dtype: str, stored: Any) -> None:
     assert values.dtype == np.float64
     assert np.array_equal(fills.from_stored(np, array.reshape(3, 4).T), values.reshape(3, 4).T)
     assert values.any()
+
+
+@pytest.mark.parametrize("dtype", DTYPE_BYTES)
+@pytest.mark.parametrize("kind", FILL_KINDS)
+def test_a_file_may_ask_for_the_fills_that_can_be_made(kind: str, dtype: str) -> None:
+    """The table by which a file is refused, read without numpy, against what making them refuses."""
+    if dtype in FILL_DTYPES.get(kind, (dtype,)):
+        assert fills.fill(np, kind, dtype, 32, 1).size == 32
+    else:
+        with pytest.raises(KernelFileError, match=f"there is no fill '{kind}' for {dtype}"):
+            fills.fill(np, kind, dtype, 32, 1)

@@ -111,6 +111,12 @@ def test_any_csv_reader_reads_it(tmp_path: Path) -> None:
         ("round", "1.0", "'1.0' is not an integer"),
         ("status", "fine", "'fine' is none of ok, discarded, failed, unsupported"),
         ("flags", "hot", "'hot' is none of power_capped"),
+        ("sm_clock_mhz", "-1980.0", "-1980.0 is below 0, which is never measured"),
+        ("bytes", "-1", "-1.0 is below 0"),
+        ("sms_granted", "-16", "-16 is below 0"),
+        ("seconds", "-0.5", "-0.5 is below 0"),
+        ("samples_us", "1.5;-2.5", "-2.5 is below 0"),
+        ("launch_host_us", "-3.0", "-3.0 is below 0"),
     ],
 )
 def test_a_wrong_cell_is_named(tmp_path: Path, column: str, cell: str, said: str) -> None:

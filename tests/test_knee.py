@@ -56,7 +56,7 @@ def test_the_words_name_what_binds_on_each_side() -> None:
     bare = knee([row("8", 8, 100), row("16", 16, 190), row("full", 132, 191)])
     assert bare is not None
     assert bare.sentence == (
-        "triad: knee at 16 of 132 SMs, 99 % of the full device, the largest count measured below it; what binds is not known."
+        "triad: knee at 16 of 132 SMs, 99 % of the full device, the largest count measured below 132; what binds is not known."
     )
 
 
@@ -101,7 +101,7 @@ def test_the_smallest_count_can_be_the_knee() -> None:
     assert alone is not None
     lead = "triad: knee at 8 of 132 SMs, 99 % of the full device"
     assert found.sentence == f"{lead}, the fewest measured; HBM binds."
-    assert alone.sentence == f"{lead}, the only count measured below it; HBM binds."
+    assert alone.sentence == f"{lead}, the only count measured below 132; HBM binds."
 
 
 def test_a_knee_at_the_last_count_below_full_is_said_to_be_that() -> None:
@@ -111,7 +111,7 @@ def test_a_knee_at_the_last_count_below_full_is_said_to_be_that() -> None:
     assert few is not None
     assert few.last
     assert few.sentence.startswith(
-        "triad: knee at 64 of 132 SMs, 98 % of the full device, the largest count measured below it; below it the links"
+        "triad: knee at 64 of 132 SMs, 98 % of the full device, the largest count measured below 132; below it the links"
     )
     more = knee(rows)
     assert more is not None
@@ -176,3 +176,26 @@ def test_the_knee_holds_whatever_the_curve(places: list[tuple[int, float]], sour
     assert all(rate < 0.95 * 4000 for sms, rate in places if sms < found.sms)
     assert knee(source.sample(rows, len(rows))) == found
     assert "nan" not in found.sentence
+
+
+def test_a_faster_partition_says_that_the_full_device_is_slower() -> None:
+    """111 % of the full device would leave the reader to find out what that means; 101 % is as fast."""
+    slower = knee([row("32", 32, 2900), row("64", 64, 4000), row("full", 132, 3600)])
+    alike = knee([row("32", 32, 2900), row("64", 64, 3640), row("full", 132, 3600)])
+    assert slower is not None
+    assert alike is not None
+    assert "64 of 132 SMs, 111 % of the full device (which is slower), the largest count" in slower.sentence
+    assert "slower" not in alike.sentence
+
+
+def test_nothing_binds_beyond_what_it_gives() -> None:
+    """At 171 % of the bus part of the bytes came from the L2: that is said, and no share of HBM; within 2 % HBM binds."""
+    near = {"bound_pct": 101.0}
+    rows = [
+        row("32", 32, 4000, "memory", **near),
+        row("64", 64, 8200, "memory", bound_pct=171.0),
+        row("full", 132, 8200, "memory", bound_pct=171.0),
+    ]
+    found = knee(rows)
+    assert found is not None
+    assert found.sentence.endswith("; below it HBM binds, above it the L2 serves part of it.")

@@ -16,7 +16,7 @@ from greenbench.cli.session import Session
 from greenbench.experiments.sweep import SweepOutcome, SweepRequest, run_sweep
 from greenbench.journal import read_journal
 from greenbench.knee import knee
-from greenbench.limits import by_label, derive_bounds, share_of, summary
+from greenbench.limits import by_label, derive_bounds, helped_by_l2, share_of, summary
 from greenbench.plan import load_plan
 from greenbench.results import read_run
 from greenbench.rows import derive_rows
@@ -199,6 +199,26 @@ def test_without_lines_a_knee_is_told_as_before() -> None:
     bare, told = knee(rows), knee(rows, by_label([line()]))
     assert bare is not None
     assert told is not None
-    lead = "triad: knee at 64 of 132 SMs, 98 % of the full device, the largest count measured below it; on both sides HBM binds"
+    lead = "triad: knee at 64 of 132 SMs, 98 % of the full device, the largest count measured below 132; on both sides HBM binds"
     assert bare.sentence == f"{lead}."
     assert told.sentence == f"{lead} (94 % of the 4,611 GB/s that read moved here)."
+
+
+@pytest.mark.parametrize("by", ["memory", "link", "l2"])
+def test_no_share_above_what_binds_is_told(by: str) -> None:
+    """Whatever is passed by more than 2 % does not bind; of HBM it is known that the L2 helped."""
+    near, past = (line(bound_by=by, measured_by="", spec_l2_gb_per_s=4814.0, gb_per_s=share * 4814.0) for share in (1.01, 1.64))
+    if by == "link":
+        near, past = (replace(each, spec_link_gb_per_s=4814.0) for each in (near, past))
+    assert share_of(near).startswith("101 % of ")
+    assert share_of(past) == ""
+    found = Row(label="triad@64", bound_by=by)
+    assert not helped_by_l2(found, near)
+    assert helped_by_l2(found, past) is (by == "memory")
+
+
+def test_no_share_above_a_probe_is_told() -> None:
+    """A GEMM faster than the probe of its type is not held against it."""
+    gemm = {"bound_by": "compute", "measured_by": "compute", "measured_kernel": "peak_tensor", "measured_tflop_per_s": 700.0}
+    assert share_of(line(**gemm, tflop_per_s=710.0)).startswith("101 % of ")
+    assert share_of(line(**gemm, tflop_per_s=756.0)) == ""

@@ -95,6 +95,19 @@ def test_the_page_on_kernels_has_every_word(words: tuple[str, ...]) -> None:
     assert not missing
 
 
+def test_the_page_on_kernels_has_the_types_of_each_fill() -> None:
+    """Its table of fills is the one by which a file is refused."""
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", page("kernels"), re.M))
+    for kind in FILL_KINDS:
+        assert rows[kind] == ", ".join(f"`{dtype}`" for dtype in kernelfile.FILL_DTYPES.get(kind, ())) or rows[kind] == "all"
+
+
+def test_the_page_on_kernels_says_which_yardsticks_quick_has() -> None:
+    """Whoever looks for the others learns why they are not there."""
+    (way,) = load_plan("quick", {}, library()).yardsticks
+    assert f"Plan `quick`, which `sweep` takes where none is named, has `{way}` alone" in " ".join(page("kernels").split())
+
+
 def test_the_plan_of_the_page_is_read(tmp_path: Path) -> None:
     """The example is a plan, with what its lines say."""
     file = tmp_path / "mine.toml"

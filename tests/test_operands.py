@@ -109,7 +109,10 @@ def test_mistakes_are_told_by_line_and_key(tmp_path: Path, old: str, new: str, p
     [
         ({"n": 257}, "kernel k with n=257: n must be a multiple of 8, and 257 is not"),
         ({"m": 8192}, "kernel k with m=8192: m // 4096 must be 0, and it is 2"),
-        ({"n": 0}, "kernel k with n=0: k.cu:7: buffers[0].shape 'n' is 0, outside 1 to 4294967296"),
+        (
+            {"n": 0},
+            "kernel k with n=0: k.cu:7: buffers[0].shape 'n' is 0, outside 1 to 4294967296; n is 0 and must be at least 1",
+        ),
     ],
 )
 def test_params_that_the_kernel_cannot_do_are_plan_errors(tmp_path: Path, overrides: dict[str, int], problem: str) -> None:

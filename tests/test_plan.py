@@ -11,7 +11,7 @@ import pytest
 from greenbench.catalog import Kernel, library, load_kernel
 from greenbench.errors import ExitCode, PlanError
 from greenbench.facts import model_facts
-from greenbench.plan import KEYS, Plan, expand, load_plan, plan_from_dict, plan_names
+from greenbench.plan import KEYS, Plan, expand, load_plan, plan_from_dict, plan_names, without_yardsticks
 from greenbench.schema import Point, Scope, Timing
 from greenbench.sms import parse_sms
 from greenbench.yardsticks import WAYS, ways
@@ -42,11 +42,13 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kernel]:
     for name, extra, params in (
         ("copy", "", ""),
         ("triad", "", "s = 3.0"),
-        ("gemm", 'yardstick = "cublas"', "m = 64"),
+        ("gemm", "", "m = 64"),
         ("spin", "internal = true", "us = 100"),
     ):
         (folder / f"{name}.cu").write_text(SOURCE.format(extra=extra, params=params))
-    return {path.stem: load_kernel(path, prelude="") for path in sorted(folder.glob("*.cu"))}
+    found = {path.stem: load_kernel(path, prelude="") for path in sorted(folder.glob("*.cu"))}
+    # A file that names it has the operands of a product; a plan does not ask for them.
+    return {**found, "gemm": replace(found["gemm"], yardstick="cublas")}
 
 
 @pytest.fixture
@@ -138,7 +140,7 @@ def test_yardsticks_follow_their_kernel(kernels: dict[str, Kernel]) -> None:
         ("cublaslt,cublas", ["cublas", "cublaslt"]),
         (["cublas_sms"], ["cublas_sms"]),
         ([], []),
-        ("torch", []),
+        ("torch,cublas_sms", ["cublas_sms"]),
     ],
 )
 def test_yardsticks_can_be_picked(asked: object, suffixes: list[str], kernels: dict[str, Kernel]) -> None:
@@ -148,6 +150,45 @@ def test_yardsticks_can_be_picked(asked: object, suffixes: list[str], kernels: d
     assert [kernel for kernel, _, _ in cells(expand(plan, H200, kernels))] == ["gemm", *(f"gemm.{each}" for each in suffixes)]
     assert plan_from_dict(plan.as_dict()) == plan
     assert plan_from_dict({**plan.as_dict(), "yardsticks": True}).yardsticks == tuple(WAYS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "names", "said"),
+    [
+        (
+            "torch",
+            "gemm",
+            "--yardsticks torch: no kernel of this plan has it (gemm); their yardsticks: cublas, cublas_sms, cublaslt",
+        ),
+        (
+            "cublas,torch",
+            "copy,triad",
+            "--yardsticks cublas, torch: no kernel of this plan has it (copy, triad); their yardsticks: none",
+        ),
+    ],
+)
+def test_yardsticks_that_no_kernel_has_are_refused(asked: str, names: str, said: str, kernels: dict[str, Kernel]) -> None:
+    """Rows that were asked for and never come would be missed only after the run."""
+    with pytest.raises(PlanError) as caught:
+        load_plan("quick", {"kernels": names, "yardsticks": asked}, kernels | quick(kernels))
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("options", "lacking"),
+    [
+        ({"kernels": "gemm,copy,triad", "yardsticks": "cublas"}, ("copy", "triad")),
+        ({"kernels": "gemm,copy", "yardsticks": "all"}, ()),
+        ({"kernels": "copy", "yardsticks": "none"}, ()),
+        ({"kernels": "copy"}, ("copy",)),
+    ],
+)
+def test_kernels_without_a_yardstick_of_the_plan_are_known(
+    options: dict[str, object], lacking: tuple[str, ...], kernels: dict[str, Kernel]
+) -> None:
+    """All means all there are, and what the plan's file names is not refused for the kernels of an option."""
+    plan = load_plan("quick", options, kernels | quick(kernels))
+    assert without_yardsticks(plan, kernels | quick(kernels)) == lacking
 
 
 def test_eight_bit_operands_have_one_yardstick(kernels: dict[str, Kernel]) -> None:

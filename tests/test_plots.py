@@ -383,7 +383,7 @@ def test_a_measured_ceiling_is_drawn_beside_the_bound() -> None:
     (line,), (bound,) = lines(figure, "ceiling"), lines(figure, "bound")
     assert line.get_linewidth() < bound.get_linewidth()
     assert line.get_color() != bound.get_color()
-    assert "ceiling 4555 (read)" in words(figure)
+    assert "measured ceiling 4555 (read)" in words(figure)
     assert not lines(drawn(rows)["scaling_triad"], "ceiling")
     assert not lines(drawn(rows, limits=[ceiling(found, None, "") for found in rows])["scaling_triad"], "ceiling")
 
@@ -780,3 +780,24 @@ def test_a_run_is_drawn_in_a_second_per_kernel(tmp_path: Path) -> None:
     started = time.process_time()
     assert len(draw_run(table, meta(), tmp_path)) == 24
     assert time.process_time() - started < 10
+
+
+def test_many_efficiencies_are_drawn_apart() -> None:
+    """Up to ten curves share a panel; of more, each kernel and params has its own, the yardstick's beside ours."""
+    rows = [gemm_row(kernel, s, str(s)) for kernel in ("gemm_bf16", "gemm_bf16.cublas") for s in (8, 64)]
+    rows += [replace(found, kernel="gemm_bf16.cublaslt") for found in rows[2:]]
+
+    def sizes(count: int) -> Figure:
+        return drawn(with_efficiency([replace(found, params=f"m={64 << i}") for i in range(count) for found in rows]))[
+            "efficiency"
+        ]
+
+    few, many = sizes(5), sizes(6)
+    assert len(few.axes) == 1
+    assert len(lines(few, "efficiency")) == 10
+    assert [len([found for found in axes.lines if found.get_gid() == "efficiency"]) for axes in many.axes] == [2] * 6
+    assert {"m=64", "m=2048"} <= {text.rpartition(" ")[2] for text in words(many).split("\n")}
+    for figure in (few, many):
+        assert "throughput per SM, 100 % at the smallest count" in words(figure)
+        assert "left out: cuBLASLt" in words(figure)
+        assert "time per launch" not in words(figure)

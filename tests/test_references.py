@@ -14,8 +14,11 @@ import pytest
 
 from greenbench.catalog import kernels_dir, load_kernel
 from greenbench.errors import KernelFileError
+from greenbench.gpu.gemm import DATA_TYPES
+from greenbench.gpu.torch_operations import OPERATIONS
 from greenbench.references import NEEDS, Needs
 from greenbench.verify import REFERENCES
+from greenbench.yardsticks import PRODUCT_DTYPES, TORCH_OPERATIONS, misfit
 
 # How a reference asks its case for something, and the one helper that asks by a name that it is given.
 ASKING = {"buffer", "matrix", "integer", "real", "rounding"}
@@ -115,3 +118,70 @@ def test_scratch_is_not_what_a_reference_reads(tmp_path: Path) -> None:
     path.write_text("\n".join(lines))
     with pytest.raises(KernelFileError, match="needs a buffer 'a'; the kernel has b"):
         load_kernel(path)
+
+
+def test_the_operations_of_torch_are_those_that_a_file_may_ask_for() -> None:
+    """A kernel file is read without torch and without `gpu`, so what torch is called for is listed below both."""
+    assert set(TORCH_OPERATIONS) == set(OPERATIONS)
+    assert set(TORCH_OPERATIONS) <= set(NEEDS)
+
+
+def test_the_types_of_a_product_are_those_that_cublas_is_given() -> None:
+    """A type that a file may have and `gpu.gemm` has no number for would be unsupported only when it is measured."""
+    assert set(PRODUCT_DTYPES) == set(DATA_TYPES)
+    assert {dtype for results in PRODUCT_DTYPES.values() for dtype in results} <= set(DATA_TYPES)
+
+
+GEMM = (kernels_dir() / "gemm_fp32.cu").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "said"),
+    [
+        (COPY, 'verify  = "copy"', "", "9: yardstick is 'torch', but verify is none, and torch has operations for copy, triad, "),
+        (
+            COPY,
+            'yardstick = "torch"',
+            'yardstick = "cublas"',
+            "9: yardstick is 'cublas', but a product needs integer params m, n and k",
+        ),
+        (GEMM, 'yardstick = "cublas"', 'yardstick = "torch"', "10: yardstick is 'torch', but verify is gemm, and torch has"),
+        (
+            GEMM,
+            '"b", dtype = "float32"',
+            '"b", dtype = "float16"',
+            "10: yardstick is 'cublas', but cuBLAS needs A and B of one type",
+        ),
+        (
+            GEMM,
+            '"c", dtype = "float32"',
+            '"c", dtype = "bfloat16"',
+            "needs C of float32, tf32 where A and B are float32; it is bfloat16",
+        ),
+        (
+            GEMM,
+            '"c", dtype = "float32"',
+            '"c", access = "scratch", dtype = "float32"',
+            "buffers of A, B and C, first and in this order",
+        ),
+    ],
+)
+def test_a_yardstick_that_the_vendor_has_not_is_refused(text: str, old: str, new: str, said: str, tmp_path: Path) -> None:
+    """Exit 2 when the file is read, with line and way out, and not rows that never come or fail on the GPU."""
+    assert text.count(old) == 1
+    path = tmp_path / "mine.cu"
+    # Without a reference a scratch C is no matter to it.
+    path.write_text(text.replace(old, new).replace('verify    = "gemm"', "" if "scratch" in new else 'verify    = "gemm"'))
+    with pytest.raises(KernelFileError) as caught:
+        load_kernel(path)
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("; leave out yardstick")
+
+
+@pytest.mark.parametrize("a", [*PRODUCT_DTYPES, "float64", "int32"])
+def test_every_declared_product_passes(a: str) -> None:
+    """What the table has is taken with m, n and k; what it has not is named."""
+    results = PRODUCT_DTYPES.get(a, ())
+    assert [misfit("cublas", "gemm", [a, a, c], "mnk") for c in results] == [""] * len(results)
+    assert "int64" in misfit("cublas", "gemm", [a, a, "int64"], "mnk") or a in misfit("cublas", "gemm", [a, a, "int64"], "mnk")
+    assert misfit("", "", [], "") == ""

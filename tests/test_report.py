@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from rich.console import Console
 from greenbench.cli.cells import number, percent, plus_minus, spread_pct
 from greenbench.cli.drawing import draw, parts
 from greenbench.cli.progress import Pace, PlainListener, duration, opening_line
-from greenbench.cli.report import REMARKS, Line, Sheet, closing_lines, lay_out, shortened, title
+from greenbench.cli.report import FROM_L2, PAST_BOUND, REMARKS, Line, Sheet, closing_lines, lay_out, shortened, title
 from greenbench.cli.session import Session
 from greenbench.schema import Backend, DeviceFacts, Flag, Row, RunMeta
 
@@ -420,3 +421,29 @@ def test_the_end_says_what_the_time_limit_cut_short() -> None:
         assert closing_lines(rows, run, "done", brief=brief)[:2] == ["done", told]
     assert closing_lines(rows[1:], run, "done", brief=True) == ["done"]
     assert closing_lines(rows, meta(), "done", brief=True) == ["done"]
+
+
+def test_ratios_of_a_modelled_run_are_not_told() -> None:
+    """Both sides are assumptions, so neither the table nor the end of a run compares them; a measured run has both."""
+    rows = [row("norm", 8, time_us=100.0), row("norm.torch", 8, time_us=110.0)]
+    modelled = meta(device=replace(device(), backend=Backend.MODELLED))
+    assert lay_out(rows, modelled).lines[0].heading[2:] == ()
+    assert not [text for text in closing_lines(rows, modelled, "x") if "x as fast as" in text]
+    assert lay_out(rows, meta()).lines[0].heading[2:] == ("  x torch",)
+    assert [text for text in closing_lines(rows, meta(), "x") if "x as fast as" in text]
+
+
+def test_a_span_of_one_figure_is_no_span() -> None:
+    """`1.00 to 1.00` says nothing that the mean does not."""
+    rows = [row(kernel, sms, time_us=us) for sms, us in ((8, 100.0), (16, 50.0)) for kernel in ("norm", "norm.torch")]
+    said = "norm is 1.00 x as fast as torch in the geometric mean of 2 sizes, and at each of them."
+    assert said in closing_lines(rows, meta(), "x")
+
+
+def test_a_row_above_its_bound_says_why() -> None:
+    """By its cause: the L2, the specification, or a probe; no probe is named where none was run."""
+    causes = (("memory", 171.0, FROM_L2), ("link", 105.0, PAST_BOUND), ("memory", 96.0, REMARKS[Flag.ABOVE_BOUND]))
+    for by, share, said in causes:
+        sheet = lay_out([row("copy", 8, flags="above_bound", bound_by=by, bound_pct=share)], meta())
+        assert sheet.notes[-1] == f"[a] above_bound, 1 point: {said}"
+    assert "probe" not in FROM_L2 + PAST_BOUND

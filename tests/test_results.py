@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from greenbench.catalog import library
-from greenbench.errors import ResultFileError
+from greenbench.cli.main import cli
+from greenbench.errors import ExitCode, ResultFileError, UsageError
 from greenbench.experiments.sweep import SweepRequest, run_sweep
+from greenbench.journal import Journal
 from greenbench.plan import load_plan
 from greenbench.results import read_run
 from greenbench.runfiles import read_rows, write_rows
+from greenbench.schema import Row
 from tests.staging import Notes
 
 
@@ -75,6 +80,76 @@ def test_rows_that_somebody_took_out_stay_out(run: Path) -> None:
     write_rows(run / "rows.csv", read_rows(run)[:2])
     found = read_run(run)
     assert (len(found.rows), found.note) == (2, "")
+
+
+def emptied(run: Path) -> None:
+    """Leave nothing of the journal but the file."""
+    (run / "blocks.csv").write_bytes(b"")
+
+
+def beheaded(run: Path) -> None:
+    """Leave the names of the columns."""
+    lines = (run / "blocks.csv").read_bytes().splitlines(keepends=True)
+    (run / "blocks.csv").write_bytes(lines[0])
+
+
+def halved(run: Path) -> None:
+    """Leave the first two lines below the head."""
+    lines = (run / "blocks.csv").read_bytes().splitlines(keepends=True)
+    (run / "blocks.csv").write_bytes(b"".join(lines[:3]))
+
+
+@pytest.mark.parametrize("edit", [emptied, beheaded, halved])
+def test_rows_whose_journal_was_lost_are_kept(edit: Callable[[Path], None], run: Path) -> None:
+    """A journal with less in it than rows.csv is no newer one: the rows stay, and it is said."""
+    edit(run)
+    found = read_run(run)
+    assert list(found.rows) == read_rows(run)
+    assert "rows.csv holds 3 ok points from 6 blocks, and blocks.csv lacks " in found.note
+    assert found.note.endswith("; rows.csv is taken as it is")
+
+
+@pytest.mark.parametrize("edit", [lambda run: (run / "blocks.csv").unlink(), emptied, beheaded, halved])
+def test_a_run_whose_journal_was_lost_is_not_continued(edit: Callable[[Path], None], run: Path) -> None:
+    """--resume would measure all anew and write over rows.csv: exit 2 with what is there and the way out, nothing touched."""
+    edit(run)
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    plan = load_plan("quick", {"kernels": "copy", "sms": "8,16,full", "rounds": 2, "set": ["n=1048576"]}, library())
+    with pytest.raises(ResultFileError) as caught:
+        run_sweep(SweepRequest(plan=plan, device="model:h200", resume=run), Notes())
+    said = str(caught.value)
+    assert said.startswith(f"{run} cannot be continued: rows.csv holds 3 ok points from 6 blocks, and blocks.csv lacks ")
+    assert said.endswith("; start a new run with another --out")
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
+def test_a_killed_run_without_a_measurement_is_begun_anew(run: Path) -> None:
+    """The head of a journal and a log: --out measures there; a journal that another greenbench holds is left alone."""
+    for path in run.iterdir():
+        if path.name != "blocks.csv":
+            path.unlink()
+    beheaded(run)
+    plan = load_plan("quick", {"kernels": "copy", "sms": "8", "rounds": 1, "set": ["n=1048576"]}, library())
+    request = SweepRequest(plan=plan, device="model:h200", out=run)
+    with Journal(run / "blocks.csv"), pytest.raises(UsageError, match="is being written by another greenbench"):
+        run_sweep(request, Notes())
+    assert [path.name for path in run.iterdir()] == ["blocks.csv"]
+    assert [row.status for row in run_sweep(request, Notes()).rows] == ["ok"]
+
+
+def test_plot_without_an_ok_row_says_so(run: Path, tmp_path: Path) -> None:
+    """Nothing to draw is a sentence with the count of each status and exit 5; what else is on the line is drawn."""
+    good = Path(shutil.copytree(run, tmp_path / "good"))
+    (run / "blocks.csv").unlink()
+    first, second, third = (Row(run_id="run", label=row.label, kernel="copy") for row in read_rows(run))
+    bad = [replace(first, status="failed"), replace(second, status="unsupported"), replace(third, status="failed")]
+    write_rows(run / "rows.csv", bad)
+    result = CliRunner().invoke(cli, ["plot", str(run), str(good)])
+    assert result.exit_code == ExitCode.INCOMPLETE
+    said = f"there is nothing to draw in {run}: of 3 rows 2 failed, 1 unsupported"
+    assert said in result.stderr
+    assert all(line.startswith(str(good)) for line in result.stdout.splitlines())
+    assert result.stdout
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from greenbench.schema import (
     RunMeta,
     SmsMode,
 )
+from greenbench.tables import header_line
 
 NOW = datetime(2026, 11, 30, 4, 5, 6, tzinfo=timezone(timedelta(hours=1)))
 POINT = Point("triad", (("n", 1024), ("s", 3.0)), Partition(SmsMode.COUNT, 8))
@@ -116,6 +117,38 @@ def test_out_that_is_taken_is_refused(tmp_path: Path) -> None:
         f"{tmp_path}/run exists and is not empty; continue that run with --resume {tmp_path}/run or give another --out"
     )
     assert caught.value.exit_code is ExitCode.USAGE
+
+
+@pytest.mark.parametrize("keep", [None, 0, 9])
+def test_out_that_a_killed_run_left_bare_is_taken_anew(tmp_path: Path, keep: int | None) -> None:
+    """kill -9 before run.json: the head of a journal and a log hold nothing measured, so --out takes the folder again."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "blocks.csv").write_bytes(header_line(Block)[:keep])
+    (run / "worker.log").write_text("a word\n")
+    with pytest.raises(ResultFileError, match=r"no run\.json in it; nothing was measured, begin anew with --out"):
+        RunFolder.open(run)
+    assert create(run, tmp_path).path == run
+
+
+@pytest.mark.parametrize(("name", "text"), [("notes.txt", "mine"), ("run.json", "{}"), ("blocks.csv", "a,b\n")])
+def test_out_that_holds_more_than_a_bare_head_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    """One file that is not of such a run, or a journal that is none, and the folder is somebody's."""
+    (tmp_path / "blocks.csv").write_bytes(header_line(Block))
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match="is not empty"):
+        create(tmp_path, tmp_path)
+
+
+def test_a_folder_in_place_of_a_file_is_named_once(tmp_path: Path) -> None:
+    """rows.csv and run.json that are folders: the sentence names the path as it is."""
+    (tmp_path / "run.json").mkdir()
+    (tmp_path / "rows.csv").mkdir()
+    for given in (tmp_path, tmp_path / "rows.csv"):
+        with pytest.raises(ResultFileError, match=f"^{re.escape(str(tmp_path))}/rows\\.csv cannot be read: is a directory$"):
+            read_rows(given)
+    with pytest.raises(ResultFileError, match=r"is not the folder of a run: its run\.json is a folder$"):
+        RunFolder.open(tmp_path)
 
 
 @pytest.mark.parametrize("below", ["", "/sub", "/sub/deeper"])

@@ -25,30 +25,35 @@ BASE = """/* greenbench
 family  = "gemm"
 summary = "Product."
 entry   = "product"
-args    = ["a", "c", "m", "n"]
+args    = ["a", "b", "c", "m", "n", "k"]
 min_cc  = [8, 0]
 dtype   = "bfloat16"
 yardstick = "cublas"
 buffers = [
-    { name = "a", dtype = "bfloat16", count = "m * n", fill = "normal" },
+    { name = "a", dtype = "bfloat16", count = "m * k", fill = "normal" },
+    { name = "b", dtype = "bfloat16", count = "k * n", fill = "normal" },
     { name = "c", dtype = "bfloat16", count = "m * n", fill = "poison" },
 ]
 [params]
 m = 512
 n = 256
+k = 128
 [launch]
 block = 128
 grid  = "ceil_div(m, 64)"
 [work]
 flops = "2 * m * n"
 */
-extern "C" __global__ void product(const unsigned short* a, unsigned short* c, long long m, long long n) {}
+extern "C" __global__ void product(
+    const unsigned short* a, const unsigned short* b, unsigned short* c, long long m, long long n, long long k) {}
 """
+# Bytes of A, B and C.
+WORKING_SET = 2 * (512 * 128 + 128 * 256 + 512 * 256)
 # The other way to do the same: matrices as tensor maps, memory of its own, tiles that it chooses.
 VERSION = (
     BASE.replace("min_cc  = [8, 0]", 'arch    = "sm_90a"\nrequire = ["n % 8"]')
-    .replace('args    = ["a", "c",', 'args    = ["a", "c", "flags",')
-    .replace('"bfloat16", count = "m * n", fill = "normal"', '"bfloat16", shape = ["m", "n"], fill = "normal", tensor_map = MAP')
+    .replace('args    = ["a", "b", "c",', 'args    = ["a", "b", "c", "flags",')
+    .replace('"bfloat16", count = "m * k", fill = "normal"', '"bfloat16", shape = ["m", "k"], fill = "normal", tensor_map = MAP')
     .replace("MAP", '{ box = [64, "BM"], swizzle = 128 }')
     .replace(
         "]\n[params]", '    { name = "flags", dtype = "uint32", count = "sms", fill = "zero", access = "scratch" },\n]\n[params]'
@@ -56,7 +61,8 @@ VERSION = (
     .replace("[launch]", "[[variant]]\ndefines = { BM = 128 }\n[launch]")
     .replace('"ceil_div(m, 64)"', '"sms"')
     .replace(
-        "const unsigned short* a, unsigned short* c,", "const __grid_constant__ CUtensorMap a, unsigned short* c, u32* flags,"
+        "const unsigned short* a, const unsigned short* b, unsigned short* c,",
+        "const __grid_constant__ CUtensorMap a, const unsigned short* b, unsigned short* c, u32* flags,",
     )
 )
 
@@ -86,7 +92,7 @@ def test_a_version_joins_its_kernel(folder: Path) -> None:
     assert kernel.config(None) == ""
     assert replace(version, variants=()).config(None) == "sm_90a"
     assert kernel.archs(["sm_80", "sm_90a"]) == ["sm_80", "sm_90a"], "the base still claims what it can do"
-    assert [buffer.name for buffer in version.operands] == ["a", "c"]
+    assert [buffer.name for buffer in version.operands] == ["a", "b", "c"]
     assert [buffer.name for buffer in version.scratch] == ["flags"]
     assert pickle.loads(pickle.dumps(kernel)) == kernel
 
@@ -118,11 +124,11 @@ def test_the_digest_of_a_run_covers_all_files_and_that_of_a_row_one(folder: Path
     ("old", "new", "problem"),
     [
         ('family  = "gemm"', 'family  = "memory"', "family is memory, but gemm in product.cu; both files are to be one kernel"),
-        ("m = 512", "m = 256", "params is (('m', 256), ('n', 256)), but (('m', 512), ('n', 256)) in product.cu"),
+        ("m = 512", "m = 256", "params is (('m', 256), ('n', 256), ('k', 128)), but (('m', 512), ('n', 256), ('k'"),
         ('yardstick = "cublas"', "", "yardstick is none, but cublas in product.cu"),
         ('dtype   = "bfloat16"', 'dtype   = "float16"', "dtype is float16, but bfloat16 in product.cu"),
         ('entry   = "product"', 'entry   = "product"\nverify = "write"', "verify is write, but none in product.cu"),
-        ('name = "c", dtype = "bfloat16"', 'name = "c", dtype = "float16"', "the list of buffers (scratch aside) is [('a', "),
+        ('name = "c", dtype = "bfloat16"', 'name = "c", dtype = "float32"', "the list of buffers (scratch aside) is [('a', "),
         ('name = "c", dtype = "bfloat16", count = "m * n"', 'name = "c", dtype = "bfloat16", count = "m"', "the list of buffers"),
         ('flops = "2 * m * n"', 'flops = "m * n"', "work.flops is 131072, but 262144 in product.cu"),
     ],
@@ -182,8 +188,8 @@ def spun(device: str) -> tuple[str, str, int, int]:
 def test_lanes_run_the_file_of_their_architecture(folder: Path) -> None:
     """Config, digest and grid are those of the file; scratch memory is no part of the working set."""
     kernel = library()["product"]
-    assert spun("h200") == ("sm_90a-BM128", kernel.for_arch("sm_90a").digest, 16, 2 * 2 * 512 * 256)
-    assert spun("a100") == ("", kernel.digest, 8, 2 * 2 * 512 * 256)
+    assert spun("h200") == ("sm_90a-BM128", kernel.for_arch("sm_90a").digest, 16, WORKING_SET)
+    assert spun("a100") == ("", kernel.digest, 8, WORKING_SET)
 
 
 def test_the_command_shows_and_compiles_each_file(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from itertools import count
 from json import dumps
@@ -12,17 +13,20 @@ import click
 
 from greenbench.cli.options import SectionedCommand, json_option, option
 from greenbench.cli.terminal import emit
+from greenbench.errors import IncompleteError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from greenbench.results import Results
     from greenbench.schema import BoundRow, Row, RunMeta
 
 
 @click.command(
     "plot",
     cls=SectionedCommand,
-    epilog="\b\nExamples:\n  greenbench plot results/runs/20260101T120000Z-sweep-1a2b\n  greenbench plot RUN1 RUN2 --out figures",
+    epilog="\b\nExamples:\n  greenbench plot results/runs/20260101T120000Z-sweep-1a2b\n  greenbench plot RUN1 RUN2 --out figures"
+    "\n\n\b\nExit codes:\n  0    done\n  2    a folder is no run, or cannot be read\n  5    a run has nothing to draw",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @option(
@@ -53,6 +57,16 @@ def plot_command(runs: tuple[Path, ...], out: Path | None, json: bool) -> None:
                 emit(path)
     if json:
         emit(dumps({"plots": {run: [str(path) for path in paths] for run, paths in drawn.items()}}, indent=1))
+    empty = [run for run in loaded if not drawn[str(run.folder.path)]]
+    if empty:
+        raise IncompleteError("; ".join(_nothing_to_draw(run) for run in empty))
+
+
+def _nothing_to_draw(run: Results) -> str:
+    found = Counter(row.status for row in run.rows)
+    told = ", ".join(f"{count} {status}" for status, count in found.items())
+    why = ", launched under --profile, which takes no times" if run.meta.profiled else ""
+    return f"there is nothing to draw in {run.folder.path}: of {len(run.rows)} row{'' if len(run.rows) == 1 else 's'} {told}{why}"
 
 
 def own_names(names: Sequence[str]) -> list[str]:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from string import ascii_lowercase
 
+from greenbench.bounds import ALLOWANCE
 from greenbench.cli.cells import Getter, measure_of, number, percent, plus_minus, spread_pct
 from greenbench.cli.rivals import Rivals, is_yardstick
 from greenbench.knee import knee
-from greenbench.limits import Limits, by_label, summary as ceilings_text
+from greenbench.limits import Limits, by_label, helped_by_l2, summary as ceilings_text
 from greenbench.records import LIST_SEPARATOR
 from greenbench.schema import Backend, BoundRow, DeviceFacts, Flag, Row, RunMeta, Scope, SmsMode, Status, StopReason
 
@@ -23,7 +24,7 @@ REMARKS = {
     Flag.CONTENDED: "another process was on the GPU",
     Flag.BIMODAL: "the blocks fall into two groups more than 3 % apart; the figure is the median of all",
     Flag.HOST_BOUND: "the host could not queue launches ahead of the GPU; the time holds launch cost",
-    Flag.ABOVE_BOUND: "faster than the bound of a probe allows; kept, since there the bound is the weaker figure",
+    Flag.ABOVE_BOUND: "more than 2 % faster than the probe for it on these SMs; kept, since there the probe is the weaker figure",
     Flag.REMAINDER: "the partition was completed from the remainder of the split: no co-scheduling guarantee",
     Flag.SATURATED: "more work arrived than the lane could serve",
     Flag.PROFILED: "taken under a profiler; not a timing",
@@ -31,6 +32,8 @@ REMARKS = {
     Flag.DRIFTED: "the sentinel moved by more than 1 % after some of its blocks, and there was no taking them again",
     Flag.DISCARDED: "its blocks were thrown away three times in a row (throttled, or idle clocks), so it has fewer rounds",
 }
+FROM_L2 = "the L2 served part of its bytes; kept, since only what must have come from HBM is judged against the bus"
+PAST_BOUND = "more than 2 % faster than the bound by specification; kept, since there the bound is the weaker figure"
 REASON_WIDTH = 240
 # Stands at a figure in place of a letter, since most tables have one in each column.
 BEST_MARK = "*"
@@ -117,11 +120,16 @@ def title(meta: RunMeta) -> str:
 def lay_out(rows: Sequence[Row], meta: RunMeta, *, details: bool = False) -> Sheet:
     """Arrange the rows of a run as a table of text."""
     columns = sorted({_column(row) for row in rows})
-    notes, rivals = _Notes(), Rivals.of(rows)
+    notes, rivals = _Notes(), _rivals(rows, meta)
     more = _DETAILS if details else ()
     lines = tuple(_line(group, heading, columns, notes, (*_against(group, rivals), *more)) for heading, group in curves(rows))
     headings = tuple(_column_heading([row for row in rows if _column(row) == column]) for column in columns)
     return Sheet(title(meta), headings, lines, (*_legend(rows), *notes.lines()))
+
+
+def _rivals(rows: Sequence[Row], meta: RunMeta) -> Rivals:
+    """Return the yardsticks of a run; none of a modelled one, whose ratios would be those of two assumptions."""
+    return Rivals.of([] if meta.device.backend is Backend.MODELLED else rows)
 
 
 def _legend(rows: Sequence[Row]) -> list[str]:
@@ -217,11 +225,18 @@ def _cell(row: Row, getter: Getter, notes: _Notes, extra: Sequence[Detail]) -> t
     if row.status != Status.OK:
         return (row.status, f"[{notes.mark(row.status, shortened(row.reason))}]")
     flags = [Flag(flag) for flag in row.flags.split(LIST_SEPARATOR) if flag]
-    marks = [notes.mark(flag, REMARKS[flag]) for flag in flags if flag is not Flag.BEST]
+    marks = [notes.mark(flag, _remark(flag, row)) for flag in flags if flag is not Flag.BEST]
     best = BEST_MARK if Flag.BEST in flags else ""
     figure = _text(getter(row)) + best + (f" [{','.join(marks)}]" if marks else "")
     below = f"{percent(row.bound_pct)} {plus_minus(spread_pct(row))}".strip()
     return (figure, below, *(_text(get(row), write) for _, get, write in extra))
+
+
+def _remark(flag: Flag, row: Row) -> str:
+    """Explain a flag on a row; one above a bound by what it is above."""
+    if flag is not Flag.ABOVE_BOUND or (row.bound_pct or 0.0) <= 100 * ALLOWANCE:
+        return REMARKS[flag]
+    return FROM_L2 if helped_by_l2(row) else PAST_BOUND
 
 
 def _text(value: float | None, write: Callable[[float], str] = number) -> str:
@@ -245,22 +260,22 @@ def closing_lines(
     if brief:
         lines += reasons(rows)
     else:
-        lines += _sentences(rows, by_label(bounds))
+        lines += _sentences(rows, meta, by_label(bounds))
         lines += filter(None, [ceilings_text(bounds)])
     if meta.device.backend is not Backend.MODELLED:
         return lines
     return [f"MODELLED: {line}" for line in lines]
 
 
-def _sentences(rows: Sequence[Row], limits: Limits) -> Iterator[str]:
+def _sentences(rows: Sequence[Row], meta: RunMeta, limits: Limits) -> Iterator[str]:
     """Say of each curve where its knee is, and of ours how they stand beside the vendor's; several of those go without knees."""
-    rivals = Rivals.of(rows)
+    rivals, told = Rivals.of(rows), _rivals(rows, meta)
     for heading, group in curves(rows):
         one_of_several = is_yardstick(group[0]) and rivals.several(group[0].kernel)
         found = None if one_of_several else knee(group, limits)
         if found is not None:
             yield replace(found, kernel=heading).sentence
-        yield from rivals.standing(heading, group)
+        yield from told.standing(heading, group)
 
 
 def limit_text(limit_s: object) -> str:

@@ -11,8 +11,9 @@ from click.core import ParameterSource
 from greenbench.catalog import library
 from greenbench.choices import parse_integer, parse_seconds
 from greenbench.cli.options import in_environment
+from greenbench.cli.terminal import emit
 from greenbench.errors import PlanError, ResultFileError, UsageError
-from greenbench.plan import DEFAULT_PLAN, Plan, load_plan, plan_from_dict
+from greenbench.plan import DEFAULT_PLAN, Plan, load_plan, plan_from_dict, without_yardsticks
 from greenbench.records import BadValueError
 from greenbench.runfiles import RunFolder, read_meta
 from greenbench.schema import Backend, RunMeta
@@ -50,7 +51,10 @@ def sweep_request(context: click.Context, given: Mapping[str, Any], arguments: S
 
     if given["resume"] is not None:
         return resumed_request(context, given, arguments)
-    plan = load_plan(given["plan"] or DEFAULT_PLAN, overrides(given), library(given["kernels_dir"]))
+    kernels, chosen = library(given["kernels_dir"]), overrides(given)
+    plan = load_plan(given["plan"] or DEFAULT_PLAN, chosen, kernels)
+    if "yardsticks" in chosen and not given["quiet"] and (lacking := without_yardsticks(plan, kernels)):
+        emit(f"note: --yardsticks {', '.join(plan.yardsticks)}: {', '.join(lacking)} cannot be measured so", err=True)
     return SweepRequest(
         plan=plan,
         device=given["device"],

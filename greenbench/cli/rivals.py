@@ -60,8 +60,12 @@ class Rivals:
         if len(pairs) == 1:
             yield f"{lead} at {self._where(lowest[1])}."
             return
+        mean_of = f"{lead} in the geometric mean of {len(pairs)} sizes"
+        if f"{lowest[0]:.2f}" == f"{highest[0]:.2f}":
+            yield f"{mean_of}, and at each of them."
+            return
         span = " to ".join(f"{value:.2f} at {self._where(row)}" for value, row in (lowest, highest))
-        yield f"{lead} in the geometric mean of {len(pairs)} sizes: {span}."
+        yield f"{mean_of}: {span}."
 
     def _where(self, row: Row) -> str:
         way = self.fastest[_place(row)].kernel.partition(".")[2]

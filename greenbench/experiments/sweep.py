@@ -23,6 +23,7 @@ from greenbench.errors import (
     OutputError,
     UnfitError,
     UnsupportedError,
+    UsageError,
 )
 from greenbench.experiments.campaign import Campaign
 from greenbench.experiments.crew import Crew
@@ -31,6 +32,7 @@ from greenbench.journal import Journal, read_journal
 from greenbench.limits import derive_bounds
 from greenbench.measure.session import base_kernel
 from greenbench.plan import Plan, expand
+from greenbench.results import refuse_lost
 from greenbench.rows import derive_rows, row_labels
 from greenbench.runfiles import RunFolder, read_meta, resume_obstacle, write_bounds, write_meta, write_rows, write_samples
 from greenbench.schema import BoundRow, DeviceFacts, Grant, KernelSummary, Partition, Point, Row, RunMeta, Status
@@ -144,6 +146,7 @@ def run_sweep(request: SweepRequest, listener: Listener) -> SweepOutcome:
     now = datetime.now(UTC)
     if request.resume is not None:
         folder = RunFolder.open(request.resume)
+        refuse_lost(folder)
     else:
         folder = RunFolder.create(request.out, root=RUNS, command="sweep", now=now)
     # The journal's lock comes before everything that writes: a run that another greenbench is at stays untouched.
@@ -172,11 +175,16 @@ def run_sweep(request: SweepRequest, listener: Listener) -> SweepOutcome:
 
 def _locked(folder: RunFolder, *, new: bool) -> Journal:
     try:
-        return Journal(folder.journal_path)
+        journal = Journal(folder.journal_path)
     except OutputError:
         if new:
             _discard(folder)
         raise
+    if new and (journal.blocks or folder.meta_path.exists()):
+        # The folder was bare when it was looked at; another greenbench has run in it since.
+        journal.close()
+        raise UsageError(f"{folder.path} was taken by another greenbench meanwhile; give another --out")
+    return journal
 
 
 def _discard(folder: RunFolder) -> None:

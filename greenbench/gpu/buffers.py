@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -21,6 +21,11 @@ MAX_SETS = 512
 ALIGNMENT = 1024
 
 T = TypeVar("T")
+
+
+def written_bytes(specs: Iterable[BufferSpec], sizes: Mapping[str, int]) -> int:
+    """Return how many bytes of these buffers a launch writes; one with state is read and written in place."""
+    return sum(sizes[spec.name] for spec in specs if spec.access in ("out", "state"))
 
 
 @dataclass(slots=True)
@@ -107,8 +112,7 @@ class Arena:
         if sum(strides.values()) > free:
             raise FailedError(f"out of memory: {kernel.name} needs {total / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free")
         memory = {name: self._cupy.empty(count * stride, dtype="uint8") for name, stride in strides.items()}
-        written = sum(sizes[s.name] for s in specs if s.access == "out")
-        return BufferSets(specs, elements, count, strides, memory, total, written)
+        return BufferSets(specs, elements, count, strides, memory, total, written_bytes(specs, sizes))
 
     def workspace(self, size: int) -> int:
         """Return the address of one workspace of that size, shared by all library calls: a sweep runs one lane at a time."""

@@ -121,7 +121,10 @@ def _ceilings(run: Run, curve: Curve, metric: Metric) -> list[tuple[int, float, 
 
 
 def _ceiling(axes: Axes, run: Run, curve: Curve, metric: Metric) -> list[style.EndLabel]:
-    """Draw what the probes of the run reached on the same SMs: thinner than the bound, since it may lie close below it."""
+    """Draw what the probes of the run reached on the same SMs: thinner than the bound, since it may lie close below it.
+
+    Its pieces may belong to several kernels; named is that of the right end.
+    """
     points = _ceilings(run, curve, metric)
     if not points:
         return []
@@ -130,11 +133,8 @@ def _ceiling(axes: Axes, run: Run, curve: Curve, metric: Metric) -> list[style.E
     mark = _alone(xs if len(named) > 1 else xs[:1])
     axes.plot(xs, ys, color=style.CEILING, linewidth=0.9, dashes=(3.2, 2.2), zorder=2.1, gid="ceiling", **mark)
     sms, value, kernel = named[-1]
-    return [
-        style.EndLabel(
-            sms, value, f"ceiling {style.number(value)} ({style.fitted(kernel, 1.05, 8.5, 'normal')})", style.CEILING_TEXT
-        )
-    ]
+    text = f"measured ceiling {style.number(value)} ({style.fitted(kernel, 0.78, 8.5, 'normal')})"
+    return [style.EndLabel(sms, value, text, style.CEILING_TEXT)]
 
 
 def predicted(run: Run, curve: Curve, metric: Metric) -> list[tuple[int, float]]:

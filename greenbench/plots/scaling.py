@@ -14,7 +14,7 @@ from greenbench.plots.curves import Panel, Run
 from greenbench.plots.panel import draw_panel, knee_of
 
 REASONS = 5
-RIGHT = 2.25
+RIGHT = 2.65
 KEY_LINE = 0.2
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from greenbench.catalog import DTYPE_BYTES, Kernel
 from greenbench.errors import FailedError, KernelFileError, UnsupportedError
+from greenbench.gpu.buffers import written_bytes
 from greenbench.gpu.hostprobes import api_of
 from greenbench.gpu.modelled.faults import FaultKind
 from greenbench.gpu.modelled.state import DeviceState, Key
@@ -66,7 +67,8 @@ def prepare(state: DeviceState, kernel: Kernel, params: Mapping[str, ParamValue]
             f"cooperative grid of {grid} CTAs does not fit: {sms} SMs hold {sms * occupancy} "
             f"({occupancy} per SM) of {block} threads"
         )
-    size = sum(spec.count.value(env) * DTYPE_BYTES[spec.dtype] for spec in kernel.operands)
+    sizes = {spec.name: int(spec.count.value(env)) * DTYPE_BYTES[spec.dtype] for spec in kernel.operands}
+    size = sum(sizes.values())
     name = f"{kernel.name}.{way}" if way else kernel.name
     key = (name, ",".join(f"{k}={v}" for k, v in sorted(params.items())), sms)
     visit = state.arrive(key, probe=kernel.family is Family.PROBE)
@@ -80,7 +82,7 @@ def prepare(state: DeviceState, kernel: Kernel, params: Mapping[str, ParamValue]
         flops=None if kernel.flops is None else float(kernel.flops.value(env)),
         bytes=None if kernel.bytes is None else float(kernel.bytes.value(env)),
         working_set_bytes=size,
-        written_bytes=sum(spec.count.value(env) * DTYPE_BYTES[spec.dtype] for spec in kernel.buffers if spec.access == "out"),
+        written_bytes=written_bytes(kernel.operands, sizes),
         # A vendor's kernel has a launch of its own, which nobody models.
         grid=0 if way else grid,
         ctas_per_sm=None if way else occupancy,
