@@ -21,14 +21,13 @@ from greenbench.queueing import (
     Step,
     Table,
     corun,
-    latencies_us,
     predicted,
-    saturated,
 )
 from greenbench.queueing.feed import Feed
 from greenbench.queueing.layout import Place
 from greenbench.queueing.shared import Shared
 from greenbench.stats import percentile
+from greenbench.tails import StepTimes, saturated
 
 H200 = Device(132)
 BUSY = Closed()
@@ -72,13 +71,13 @@ def test_steps_queue_behind_each_other_and_latency_counts_from_the_intended_star
         Step(5_000, 20_000, 30_000),
         Step(40_000, 40_000, 50_000),
     )
-    assert latencies_us(outcome.steps["probe"]) == [10, 20, 25, 10]
+    assert StepTimes.of(outcome.steps["probe"]).latencies_us == [10, 20, 25, 10]
 
 
 def test_bursts_give_known_percentiles() -> None:
     """100 steps at once, 40 times: latencies are 1 to 100 times the service time, so p50, p95 and p99 are 50, 95 and 99 of it."""
     arrivals = tuple(1000.0 * burst for burst in range(40) for _ in range(100))
-    found = latencies_us(corun(H200, [role("probe", takes(7), at=arrivals)], Mechanism.ALONE).steps["probe"])
+    found = StepTimes.of(corun(H200, [role("probe", takes(7), at=arrivals)], Mechanism.ALONE).steps["probe"]).latencies_us
     assert [percentile(found, q, 3000) for q in (50, 95, 99)] == [350, 665, 693]
 
 
@@ -176,7 +175,7 @@ def test_tails_of_the_measured_example(mechanism: str, measured: float) -> None:
     probe = role("probe", takes(22.5, ctas=16), at=tuple(4003.7 * i for i in range(3000)))
     load = background(Piece(lambda n: 1552 * 132 / n, ctas=132 * 16, ctas_per_sm=4))
     outcome = corun(H200, [probe, load], Mechanism(mechanism), sizes=(16, 116) if mechanism in SIZED else ())
-    found = percentile(latencies_us(outcome.steps["probe"]), 99, 3000)
+    found = percentile(StepTimes.of(outcome.steps["probe"]).latencies_us, 99, 3000)
     assert found == (22.5 if mechanism == "green" else pytest.approx(measured, rel=0.025))
     assert len(outcome.census("probe")) == 16
 
@@ -258,10 +257,10 @@ def whole_and_cut(load: float, seed: int) -> Iterator[bool]:
     """Whether a queue at this load is called growing: the whole run, and one that was cut at 20 ms."""
     arrivals = poisson(10 / load, 3000, seed)
     probe = role("probe", takes(10), at=arrivals)
-    yield saturated(corun(H200, [probe], Mechanism.ALONE).steps["probe"])
+    yield saturated(StepTimes.of(corun(H200, [probe], Mechanism.ALONE).steps["probe"]))
     cut = corun(H200, [probe], Mechanism.ALONE, until_us=20_000).steps["probe"]
     assert len(cut) <= 2000
-    yield saturated(cut, due=sum(at <= 20_000 for at in arrivals))
+    yield saturated(StepTimes.of(cut))
 
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
@@ -274,24 +273,6 @@ def test_a_queue_that_holds_is_not_saturated(load: float) -> None:
 def test_a_queue_that_grows_is_saturated(load: float) -> None:
     """More work than the device can do is seen, also where the run was cut short."""
     assert all(found for seed in range(8) for found in whole_and_cut(load, seed))
-
-
-def late_by(growth: int, count: int = 1000) -> list[Step]:
-    """Steps every 1000 ns, each of them `growth` ns later than the one before."""
-    return [Step(1000 * i, (1000 + growth) * i, (1000 + growth) * (i + 1)) for i in range(count)]
-
-
-def test_what_is_late_but_not_left_behind_is_not_saturated() -> None:
-    """Rising lateness of 6 steps in 1000 is chance, of 30 is a trend; of a cut run those count that have not ended."""
-    assert not saturated(late_by(5))
-    assert saturated(late_by(30))
-    assert not saturated(late_by(30), due=1005)
-    assert saturated(late_by(30), due=1030)
-
-
-def test_few_steps_say_nothing_about_a_queue() -> None:
-    """Seven steps at once are a burst and no trend."""
-    assert not saturated([Step(0, 10 * i, 10 * i + 10) for i in range(7)])
 
 
 def test_jitter_is_of_a_role_and_a_seed() -> None:

@@ -10,8 +10,8 @@ Call
     open loop, `Closed` for a closed one. `Closed()` is a busy background, one step after the other until the rest is done.
     `Outcome.steps[name]` holds (intended, start, end) of each step in ns, all on one clock that starts at 0; `parts` holds
     what ran when on which SMs (the timeline strip, overlap, gaps between processes), `census(name)` the SMs used.
-    Latency counts from the intended start (`latencies_us`); where `saturated`, it has no percentiles. A queue that grows can
-    take very long: give `until_us`, and tell `saturated` how many steps were due by then.
+    `tails.StepTimes.of` takes the steps as they are: latencies from the intended start, and whether the queue still grew. One
+    that grows can take very long: give `until_us`.
 
 Mechanisms, and what `sizes` (SMs, one for each role, in order) means for them
     alone              each role by itself, on its size or, without sizes, on the device; clocks of the roles are unrelated
@@ -60,7 +60,7 @@ from greenbench.queueing.feed import Feed
 from greenbench.queueing.lane import NEVER
 from greenbench.queueing.layout import SIZED, places
 from greenbench.queueing.model import Closed, Device, Kind, Mechanism, Piece, Role, Table, check, nanoseconds
-from greenbench.queueing.outcome import Outcome, Part, Step, latencies_us, saturated
+from greenbench.queueing.outcome import Outcome, Part, Step
 from greenbench.queueing.shared import Shared
 from greenbench.queueing.turns import Turns
 
@@ -135,6 +135,4 @@ __all__ = [
     "Outcome",
     "Step",
     "Part",
-    "latencies_us",
-    "saturated",
 ]
