@@ -19,6 +19,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+import isolation
 import library
 from library import Line, rows_of
 
@@ -220,6 +221,10 @@ PARTS: dict[str, Part] = {
             ("gemm_large", library.gemm_large),
             ("memory", library.memory),
             ("latency", library.latency),
+            ("colocate", isolation.colocate),
+            ("repeat", isolation.repeat),
+            ("overlap", isolation.overlap),
+            ("switch", isolation.switch),
         )
     },
 }

@@ -182,4 +182,5 @@ def latency(run: Run, out: Path) -> list[Line]:
                 Line("latency", f"DSMEM @{row['sms_requested']}", "180 to 213", f"{read:.1f} cycles", 180 <= read <= 213)
             )
     failed = [row for row in rows if row["status"] == "failed"]
-    return [*lines, Line("latency", "rows that failed", "0", str(len(failed)), not failed)]
+    why = "; ".join(sorted({row["reason"] for row in failed}))[:120]
+    return [*lines, Line("latency", "rows that failed", "0", f"{len(failed)} {why}".strip(), not failed)]

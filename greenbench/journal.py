@@ -69,6 +69,11 @@ class Journal:
         self._write(record_line(block, self.path))
         self.blocks.append(block)
 
+    @property
+    def empty(self) -> bool:
+        """Return whether nothing was ever visited."""
+        return not self.blocks
+
     def close(self) -> None:
         """Close the file and give back the lock; safe to call twice."""
         self._file.close()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ROWS, COLUMNS, DEPTH = 128, 256, 4
 FMA_THREADS, FMA_CHAINS, FMA_FACTORS, FMA_LARGEST, FMA_SEED = 512, 64, 2, 1023, 0x9E3779B9
+# Of the kernel `tenant`.
+TENANT_THREADS, TENANT_LINE = 512, 128
 
 
 def mixed(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -70,6 +72,26 @@ def _l2_read(case: Case) -> Outcome:
     return float(min(apart, 2**32 - apart)), 0.0, f"the partial sums give {got}, the passes {wanted}, modulo 2^32"
 
 
+def _tenant(case: Case) -> Outcome:
+    """CTA b: 512 threads' counts, tenant + iterations each, and the words of the b-th share of the set's lines, modulo 2^32."""
+    xp, out = case.xp, case.buffer("out", "uint32")
+    lines = case.integer("bytes") // TENANT_LINE
+    ends = (xp.arange(out.size + 1) * lines // out.size) * (TENANT_LINE // 4)
+
+    def sums() -> Array:
+        before = xp.zeros(lines * (TENANT_LINE // 4) + 1, xp.uint64)
+        xp.cumsum(case.buffer("set", "uint32")[: before.size - 1].astype(xp.uint64), out=before[1:])
+        return before[ends[1:]] - before[ends[:-1]]
+
+    counts = TENANT_THREADS * (case.integer("tenant") + case.integer("iterations"))
+    wanted = (case.once("tenant", sums) + xp.uint64(counts)).astype(xp.uint32)
+    wrong = int((out != wanted).sum())
+    if not wrong:
+        return 0.0, 0.0, f"all {out.size} sums are exact"
+    place = int((out != wanted).argmax())
+    return float(wrong), 0.0, f"CTA {place} sums to {int(out[place])}, wanted is {int(wanted[place])}"
+
+
 def _sum32(xp: Any, values: Array) -> int:
     return sum(int(values[start:stop].sum(dtype=xp.uint64)) for start, stop in chunks(values.size)) % 2**32
 
@@ -78,6 +100,7 @@ PEAKS: dict[str, Callable[[Case], Outcome]] = {
     "peak_tensor": _peak_tensor,
     "peak_fma": _peak_fma,
     "l2_read": _l2_read,
+    "tenant": _tenant,
 }
 
 __all__ = ["PEAKS", "mixed"]

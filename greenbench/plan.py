@@ -30,6 +30,8 @@ from greenbench.sms import SmsSpec, parse_sms
 from greenbench.yardsticks import WAYS
 
 DEFAULT_PLAN = "quick"
+# Which command a plan file is for stands in its key `command`; one without is a sweep.
+SWEEP = "sweep"
 # Six blocks are the fewest with a 95 % interval of their median; fifteen where the interval stays wide.
 ROUNDS, MAX_ROUNDS = 6, 15
 KEYS = (
@@ -121,14 +123,15 @@ def _choice(entry: KernelRecord, place: str) -> KernelChoice:
     return KernelChoice(entry.name, tuple(entry.params.items()), None if entry.sms is None else parse_sms(entry.sms))
 
 
-def plan_names() -> list[str]:
-    """Return the names of the plans that ship with greenbench."""
-    return sorted(path.stem for path in sweeps_dir().glob("*.toml"))
+def plan_names(command: str = SWEEP) -> list[str]:
+    """Return the names of the plans that ship with greenbench for a command."""
+    return list(plan_summaries(command))
 
 
-def plan_summaries() -> dict[str, str]:
-    """Return the plans that ship with greenbench, each with the line that says what it is for."""
-    return {name: str(_load_toml(sweeps_dir() / f"{name}.toml").get("summary", "")) for name in plan_names()}
+def plan_summaries(command: str = SWEEP) -> dict[str, str]:
+    """Return the plans that ship with greenbench for a command, each with the line that says what it is for."""
+    tables = {path.stem: _load_toml(path) for path in sorted(sweeps_dir().glob("*.toml"))}
+    return {name: str(table.get("summary", "")) for name, table in tables.items() if table.get("command", SWEEP) == command}
 
 
 def load_plan(name: str | Path, overrides: Mapping[str, object], kernels: Mapping[str, Kernel]) -> Plan:
@@ -139,7 +142,7 @@ def load_plan(name: str | Path, overrides: Mapping[str, object], kernels: Mappin
     path = plan_path(name)
     given = {key: value for key, value in overrides.items() if value is not None and value != ()}
     settings = given.pop("set", ())
-    plan = _read_keys(Plan(name=path.stem, kernels=(), sms=parse_sms("auto")), _load_toml(path), f"{path}: ", kernels)
+    plan = _read_keys(Plan(name=path.stem, kernels=(), sms=parse_sms("auto")), read_plan_file(path), f"{path}: ", kernels)
     if not plan.kernels and "kernels" not in given:
         raise PlanError(f'{path}: the plan names no kernels; add kernels = ["triad"] or a [[kernels]] table')
     plan = _read_keys(plan, given, "--", kernels)
@@ -165,16 +168,26 @@ def without_yardsticks(plan: Plan, kernels: Mapping[str, Kernel]) -> tuple[str, 
     return tuple(name for name in _names(plan) if not set(plan.yardsticks) & set(kernels[name].yardsticks))
 
 
-def plan_path(name: str | Path) -> Path:
-    """Return the file of a plan: a path if it looks like one, else a plan that ships with greenbench."""
+def plan_path(name: str | Path, command: str = SWEEP) -> Path:
+    """Return the file of a plan: a path if it looks like one, else a plan that ships with greenbench for the command."""
     text = str(name)
     if text.endswith(".toml") or "/" in text:
         return Path(text)
     path = sweeps_dir() / f"{text}.toml"
-    if text not in plan_names():
-        known = ", ".join(plan_names())
-        raise PlanError(f"there is no plan {text!r}{did_you_mean(text, plan_names())}; give {known} or the path of a .toml file")
+    names = plan_names(command)
+    if text not in names and not path.is_file():
+        known = ", ".join(names)
+        raise PlanError(f"there is no plan {text!r}{did_you_mean(text, names)}; give {known} or the path of a .toml file")
     return path
+
+
+def read_plan_file(path: Path, command: str = SWEEP) -> dict[str, object]:
+    """Return the keys of a plan file without `command`; raises PlanError where it is for another command."""
+    table = _load_toml(path)
+    meant = table.pop("command", SWEEP)
+    if meant != command:
+        raise PlanError(f"{path} is a plan of greenbench {meant}, not of greenbench {command}; give it to the other command")
+    return table
 
 
 def _load_toml(path: Path) -> dict[str, object]:

@@ -43,4 +43,5 @@ NEEDS = {
     "peak_tensor": Needs("out", "loops"),
     "peak_fma": Needs("out", "loops"),
     "l2_read": Needs("b partial", "passes"),
+    "tenant": Needs("set out", "iterations tenant bytes"),
 }

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, TypeVar, cast
 
+from greenbench import cojournal
 from greenbench.corow import CoRow
 from greenbench.errors import GreenbenchError, ResultFileError, UsageError
 from greenbench.journal import Journal, holds_nothing, read_journal, void_reason, voided
@@ -25,7 +26,7 @@ from greenbench.tables import check_header, header_line, parse_line, parse_recor
 _Line = TypeVar("_Line", Row, CoRow)
 
 # What a run that was killed before it wrote run.json may leave.
-_BARE = frozenset({"blocks.csv", "worker.log", ".run.json.tmp", ".writable"})
+_BARE = frozenset({"blocks.csv", "worker.log", "mps.log", ".run.json.tmp", ".writable"})
 _SAMPLE_COLUMNS = ("label", "round", "seq", "sample_index", "time_us", "launches")
 
 
@@ -104,7 +105,12 @@ class RunFolder:
 
 def _is_bare(path: Path) -> bool:
     """Tell what a run left that was killed before it measured anything; whether it still lives, the journal's lock says."""
-    return holds_nothing(path / "blocks.csv") and all(each.name in _BARE for each in path.iterdir())
+    return begun_nothing(path / "blocks.csv") and all(each.name in _BARE for each in path.iterdir())
+
+
+def begun_nothing(journal: Path) -> bool:
+    """Tell a journal, of whichever command, in which no visit was ever begun."""
+    return holds_nothing(journal) or cojournal.holds_nothing(journal)
 
 
 def _refuse_file(path: Path) -> NoReturn:
@@ -248,7 +254,7 @@ def resume_obstacle(old: RunMeta, new: RunMeta) -> str:
     for name, before, now in facts:
         if before != now:
             return f"run {old.run_id} cannot be continued: its {name} is {before}, now it is {now}; start a new run"
-    return _kernel_obstacle(old, new) or _point_obstacle(old, new)
+    return _kernel_obstacle(old, new) or _point_obstacle(old, new) or _plan_obstacle(old, new)
 
 
 def _kernel_obstacle(old: RunMeta, new: RunMeta) -> str:
@@ -268,9 +274,18 @@ def _point_obstacle(old: RunMeta, new: RunMeta) -> str:
     return ""
 
 
+def _plan_obstacle(old: RunMeta, new: RunMeta) -> str:
+    """Compare the plans of runs whose points are not in run.json, since they follow from plan and device."""
+    if old.points or new.points or to_json(old.plan) == to_json(new.plan):
+        return ""
+    keys = [key for key in {**old.plan, **new.plan} if to_json(old.plan.get(key)) != to_json(new.plan.get(key))]
+    return f"run {old.run_id} cannot be continued: its plan has another {', '.join(sorted(keys))}; start a new run"
+
+
 __all__ = [
     "Journal",
     "RunFolder",
+    "begun_nothing",
     "read_corows",
     "read_journal",
     "read_meta",

@@ -118,6 +118,10 @@ class Slo:
         """Return up to what latency one request of a role counts as good: the widest of its limits, None where it has none."""
         return max((limit.us for limit in self.limits if limit.metric in metrics), default=None)
 
+    def undecided(self, latencies_us: Mapping[Metric, Sequence[float]]) -> tuple[Limit, ...]:
+        """Return the limits that these latencies are too few to judge; see `verdict`."""
+        return tuple(limit for limit in self.limits if limit.verdict(latencies_us.get(limit.metric, ())) is Verdict.UNKNOWN)
+
     def verdict(self, latencies_us: Mapping[Metric, Sequence[float]], saturated: Collection[Metric] = ()) -> tuple[Verdict, str]:
         """Return whether a point meets all objectives, and in a few words which one decides; a queue that grew meets none.
 
@@ -161,17 +165,24 @@ def parse_slo(value: object, place: str = "--slo") -> Slo:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of one mechanism and split at one rate; `split` is column sms_requested, empty without a partition."""
+    """What came of one mechanism and split at one rate; `split` is column sms_requested, empty without a partition.
+
+    `wanting` are the limits that had too few requests to be judged; a trial that is unknown and wants none gave no figures.
+    """
 
     mechanism: str
     split: str
     rate_per_s: float
     verdict: Verdict
+    wanting: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The best mechanism and split: the highest rate that holds, None where none does, and who else holds that rate."""
+    """The best mechanism and split: the highest rate that holds, None where none does, and who else holds that rate.
+
+    `undecided` trials had too few requests for the limits in `wanting`, `failed` ones gave no figures at all.
+    """
 
     slo: Slo
     rate_per_s: float | None = None
@@ -180,16 +191,61 @@ class Advice:
     also: tuple[tuple[str, str], ...] = ()
     tried: tuple[float, ...] = ()
     undecided: int = 0
+    failed: int = 0
+    wanting: tuple[Limit, ...] = ()
+
+    @property
+    def decided(self) -> bool:
+        """Whether a rate holds, or none does for all that the run can tell."""
+        return self.rate_per_s is not None or not self.undecided
 
     @property
     def text(self) -> str:
         """The advice as one sentence."""
-        doubt = f" ({self.undecided} points had too few requests to be judged)" if self.undecided else ""
+        lost = f"{_points(self.failed)} failed" if self.failed else ""
+        few = too_few(self.undecided) if self.undecided else ""
+        if not self.decided:
+            told = "; ".join(filter(None, (few, lost, deciding(self.wanting))))
+            return f"{self.slo.text}: not decided at {_span(self.tried)}: {told}"
+        doubt = f" ({'; '.join(filter(None, (few, lost)))})" if few or lost else ""
         if self.rate_per_s is None:
-            span = f" from {self.tried[0]:g} to {self.tried[-1]:g} a second" if self.tried else ""
-            return f"{self.slo.text}: no mechanism holds it at any rate that was tried{span}{doubt}"
+            return f"{self.slo.text}: no mechanism holds it at {_span(self.tried)}{doubt}"
         others = f"; so does {', '.join(_named(*each) for each in self.also)}" if self.also else ""
         return f"{self.slo.text}: {_named(self.mechanism, self.split)} holds it up to {self.rate_per_s:g} a second{others}{doubt}"
+
+
+def too_few(points: int) -> str:
+    """Say of how many points nothing is known."""
+    return f"{_points(points)} had too few requests to be judged"
+
+
+def deciding(limits: Collection[Limit]) -> str:
+    """Say what decides limits whatever the latencies: --steps for those of the latency role, else requests; empty for none."""
+    requests = [limit for limit in limits if limit.metric is Metric.TTFT]
+    parts = []
+    if steps := [limit for limit in limits if limit not in requests]:
+        parts.append(f"--steps {max(LEAST[limit.q] for limit in steps)} decides {_listed(steps)}")
+    if requests:
+        most = max(LEAST[limit.q] for limit in requests)
+        parts.append(f"{most:,} requests decide {_listed(requests)} (more --steps bring more)")
+    return ", ".join(parts)
+
+
+def _listed(limits: Sequence[Limit]) -> str:
+    return " and ".join(limit.name for limit in limits)
+
+
+def _points(count: int) -> str:
+    return f"{count} point{'' if count == 1 else 's'}"
+
+
+def _span(rates: Sequence[float]) -> str:
+    """Say which rates were tried; rates rise."""
+    if not rates:
+        return "any rate that was tried"
+    if len(rates) == 1:
+        return f"{rates[0]:g} a second, the only rate that was tried"
+    return f"any rate that was tried from {rates[0]:g} to {rates[-1]:g} a second"
 
 
 def _named(mechanism: str, split: str) -> str:
@@ -221,8 +277,11 @@ def advise(slo: Slo, trials: Sequence[Trial]) -> Advice:
     rates = {key: highest_rate(group) for key, group in groups.items()}
     best = max((rate for rate in rates.values() if rate is not None), default=None)
     tried = tuple(sorted({trial.rate_per_s for trial in trials}))
-    undecided = sum(trial.verdict is Verdict.UNKNOWN for trial in trials)
+    unknown = [trial for trial in trials if trial.verdict is Verdict.UNKNOWN]
+    wanting = tuple(limit for limit in slo.limits if any(limit in trial.wanting for trial in unknown))
+    undecided = sum(bool(trial.wanting) for trial in unknown)
+    failed = len(unknown) - undecided
     if best is None:
-        return Advice(slo, tried=tried, undecided=undecided)
+        return Advice(slo, tried=tried, undecided=undecided, failed=failed, wanting=wanting)
     first, *also = [key for key, rate in rates.items() if rate == best]
-    return Advice(slo, best, *first, tuple(also), tried, undecided)
+    return Advice(slo, best, *first, tuple(also), tried, undecided, failed, wanting)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from greenbench.schema import Partition, Point, RunMeta, SmsMode, Timing
+from greenbench.costeps import CoSchedule, CoSetup, RolePrepared, Trace
+from greenbench.schema import DeviceFacts, Evidence, Partition, Point, RunMeta, SmsMode, Timing
+from greenbench.worker.child import Server
 
 ROOT = Path(__file__).parent.parent
 SMALL = 1 << 20
@@ -95,3 +97,46 @@ class Notes:
     def finished(self) -> None:
         """Count."""
         self.ended += 1
+
+
+class WorkerHere:
+    """A worker of a modelled device without a process: the verbs of the child are called in this one, which takes no start."""
+
+    def __init__(
+        self,
+        device: str,
+        kernel_dirs: Sequence[Path] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        log: Path | None = None,
+    ) -> None:
+        self._hello, self._server = (device, tuple(kernel_dirs), None), Server()
+        self.device: DeviceFacts | None = None
+
+    def start(self) -> tuple[DeviceFacts, str]:
+        """Open the device."""
+        found = self._server.hello(*self._hello)
+        self.device = found[0]
+        return found
+
+    def co_prepare(self, setup: CoSetup, *, timeout_s: float) -> tuple[RolePrepared, ...]:
+        """Prepare the roles of a point."""
+        return self._server.co_prepare(setup)
+
+    def co_run(self, setup: CoSetup, schedule: CoSchedule, *, timeout_s: float) -> Trace:
+        """Run its schedule."""
+        return self._server.co_run(setup, schedule)
+
+    def co_drop(self) -> None:
+        """Give up what is prepared."""
+        self._server.co_drop()
+
+    def evidence(self) -> Evidence:
+        """Read what the model says of itself."""
+        return self._server.evidence()
+
+    def stop(self) -> None:
+        """Close the device."""
+        self._server.close()
+
+    kill = stop

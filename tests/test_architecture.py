@@ -22,19 +22,20 @@ PACKAGE = ROOT / "greenbench"
 LAYERS = {
     0: "__init__ errors words row schema facts corow",
     1: "stats bounds expr fills references verify peaked probed streamed products yardsticks queueing arrivals tails",
-    2: "source frontmatter bufferspec kernel operands kernelfile catalog storage tables records journal runfiles timeline",
+    2: "source frontmatter bufferspec kernel operands kernelfile catalog storage tables records journal runfiles timeline"
+    " appending cojournal",
     3: "choices sms picks planrecord plan figures rows results ceilings limits knee plots"
-    " rates slo workload models divisions cofigures",
+    " rates slo workload models divisions costeps colocation switching",
     4: "gpu",
     5: "measure",
-    6: "worker",
+    6: "worker nsight ncu",
     7: "experiments",
     8: "cli __main__",
 }
 FLOOR = {name: layer for layer, names in LAYERS.items() for name in names.split()}
 
 BASE_PACKAGES = {"click", "rich", "numpy", "scipy", "pandas", "matplotlib", "platformdirs", "nvtx"}
-CUDA_PACKAGES = {"cuda", "cupy", "cupy_backends", "cupyx", "nvmath", "pynvml", "torch"}
+CUDA_PACKAGES = {"cuda", "cupy", "cupy_backends", "cupyx", "nvmath", "pynvml", "torch", "cupti"}
 CATCH_ALL_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base", "core", "lib"}
 MOST_LINES = 400
 

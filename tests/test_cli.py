@@ -887,7 +887,7 @@ def completions(words: str, shell: str = "bash") -> list[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("greenbench sw", {"sweep"}),
+        ("greenbench sw", {"sweep", "switch"}),
         ("greenbench sweep qu", {"quick"}),
         ("greenbench sweep --kernels tri", {"triad"}),
         ("greenbench sweep --kernels copy,tri", {"copy,triad"}),

@@ -9,7 +9,7 @@ from typing import get_type_hints
 import pytest
 from hypothesis import given, strategies as st
 
-from greenbench.cofigures import RoleTimes, co_label, judged, overlap_fraction, with_figures
+from greenbench.colocation.figures import RoleTimes, co_label, judged, overlap_fraction, with_figures
 from greenbench.corow import CoRow
 from greenbench.errors import ResultFileError
 from greenbench.row import Row

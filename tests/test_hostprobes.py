@@ -135,6 +135,14 @@ def test_only_the_step_itself_is_timed(lane: FakeLane, kernels: dict[str, Kernel
     assert lane.closed == (2 if action == "event_record" else 0)
 
 
+def test_a_sample_makes_few_contexts(lane: FakeLane, kernels: dict[str, Kernel]) -> None:
+    """Destroying is short, but what is destroyed was made before: a sample of it holds three, not hundreds."""
+    work = probe(lane, kernels, HostAction.CONTEXT_DESTROY)
+    assert sampling.recipe(Timing.HOST, 30e-6, sampling.most_launches(work)).launches == 3
+    other = probe(lane, kernels, HostAction.STREAM_CREATE)
+    assert sampling.recipe(Timing.HOST, 3e-6, sampling.most_launches(other)).launches == 240
+
+
 @pytest.mark.parametrize("action", CONTEXTS)
 def test_a_new_context_is_proved(lane: FakeLane, kernels: dict[str, Kernel], action: HostAction) -> None:
     """The file's kernel ran on the new stream; a census of other SMs than the lane's is an error, and nothing is left behind."""

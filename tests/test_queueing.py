@@ -38,12 +38,14 @@ def takes(us: float, **more: float) -> Piece:
     return Piece(lambda _: us, **more)  # type: ignore[arg-type]
 
 
-def role(name: str, *step: Piece, at: tuple[float, ...] | Closed, kind: Kind = Kind.LATENCY, chunk: int | None = None) -> Role:
+def role(
+    name: str, *step: Piece, at: tuple[float, ...] | Closed, kind: Kind = Kind.LATENCY, chunk: int | tuple[int, ...] | None = None
+) -> Role:
     """A role of these kernels."""
     return Role(name, kind, step, at, chunk)
 
 
-def background(*step: Piece, at: tuple[float, ...] | Closed = BUSY, chunk: int | None = None) -> Role:
+def background(*step: Piece, at: tuple[float, ...] | Closed = BUSY, chunk: int | tuple[int, ...] | None = None) -> Role:
     """A role that is in the way of others."""
     return role("background", *step, at=at, kind=Kind.BACKGROUND, chunk=chunk)
 
@@ -101,6 +103,33 @@ def test_chunked_lets_a_step_in_after_each_chunk() -> None:
     outcome = corun(H200, roles, Mechanism.CHUNKED)
     assert stamps_us(outcome, "probe") == [(20, 23), (43, 46)]
     assert stamps_us(outcome, "background") == [(0, 66)]
+
+
+def test_chunks_may_differ_in_length() -> None:
+    """Chunks of two, one and three kernels of 10 us: steps due at 5, 25 and 36 run behind the first, the second and the last."""
+    roles = [role("probe", takes(3), at=(5, 25, 36)), background(*[takes(10)] * 6, at=(0, 66), chunk=(2, 1, 3))]
+    outcome = corun(H200, roles, Mechanism.CHUNKED)
+    assert stamps_us(outcome, "probe") == [(20, 23), (33, 36), (66, 69)]
+    assert stamps_us(outcome, "background") == [(0, 66), (69, 129)]
+
+
+def test_a_closed_loop_ends_past_its_time() -> None:
+    """Steps of 10 us until 25: the third one ends past it and is the last; one that ends at 30 to the dot is not past it."""
+    assert len(corun(H200, [role("probe", takes(10), at=Closed(until_us=25))], Mechanism.ALONE).steps["probe"]) == 3
+    roles = [role("probe", takes(10), at=Closed(until_us=30)), background(takes(1))]
+    outcome = corun(H200, roles, Mechanism.GREEN, sizes=(16, 116))
+    assert [len(outcome.steps[name]) for name in ("probe", "background")] == [4, 40]
+    assert len(corun(H200, [role("probe", takes(10), at=Closed(2, until_us=30))], Mechanism.ALONE).steps["probe"]) == 2
+
+
+def test_places_of_a_caller_go_before_sizes() -> None:
+    """Two roles on SMs 0 to 3 and 2 to 5 share what overlaps: the second takes the two that are free, its rest comes later."""
+    placed = [Place(0b1111, 4), Place(0b111100, 4)]
+    roles = [role("a", takes(10, ctas=4), at=(0,)), role("b", takes(8, ctas=4), at=(0,))]
+    outcome = corun(H200, roles, Mechanism.GREEN, sizes=(132,), placed=placed)
+    assert outcome.census("a") == (0, 1, 2, 3)
+    assert outcome.census("b") == (4, 5)
+    assert stamps_us(outcome, "b") == [(0, 8)]
 
 
 def test_a_gap_lies_between_the_kernels_of_a_step_and_not_between_steps() -> None:
@@ -348,6 +377,8 @@ RIGHT = role("probe", takes(1), at=(0,))
         (H200, [role("probe", takes(1), at=(-1,))], (), "have -1 after 0"),
         (H200, [role("probe", takes(1), at=(float("nan"),))], (), "have nan after 0"),
         (H200, [role("probe", takes(1), at=Closed(-1))], (), "negative number of steps"),
+        (H200, [role("probe", takes(1), at=Closed(until_us=-1))], (), "negative number of steps"),
+        (H200, [role("probe", takes(1), at=(0,), chunk=(3, 0))], (), "chunks of 0 kernels"),
         (H200, [role("probe", takes(0), at=(0,))], (132,), "takes 0 us on 132 SMs"),
         (H200, [role("probe", takes(1, ctas=0), at=(0,))], (), "a grid below 1"),
         (H200, [role("probe", Piece(Table({})), at=(0,))], (132,), "a table of times is empty"),

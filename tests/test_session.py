@@ -378,7 +378,7 @@ def test_ranges_name_the_point(session: Any, monkeypatch: pytest.MonkeyPatch) ->
     seen: list[tuple[str, str, int]] = []
     made = session()
 
-    def annotate(name: str, category: str = "sweep", payload: int = 0) -> Any:
+    def annotate(name: str, category: str = "sweep", payload: int = 0, family: object = None) -> Any:
         seen.append((name, category, payload))
         return nothing()
 

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from greenbench.errors import ExitCode, PlanError
 from greenbench.rates import CLOSE, ladder, next_rate, parse_rates, rounded
-from greenbench.slo import Limit, Slo, Trial, Verdict, _binomial_tails, advise, highest_rate, parse_slo
+from greenbench.slo import Limit, Slo, Trial, Verdict, _binomial_tails, advise, deciding, highest_rate, parse_slo
 from greenbench.tails import LEAST, Metric
 
 ITL_P99 = Limit(Metric.ITL, 99, 20_000)
@@ -22,6 +22,7 @@ trials = st.lists(
         st.sampled_from(["", "20", "36"]),
         st.sampled_from([1.0, 2.0, 5.0, 10.0]),
         st.sampled_from(Verdict),
+        st.sampled_from([(), (ITL_P99,)]),
     ),
     max_size=20,
     unique_by=lambda trial: (trial.mechanism, trial.split, trial.rate_per_s),
@@ -164,11 +165,49 @@ def test_advice_is_the_best_rate_and_everyone_who_holds_it(drawn: list[Trial]) -
     advice = advise(slo, drawn)
     if not held:
         assert advice.rate_per_s is None
-        assert "no mechanism holds it" in advice.text
+        wanting = [trial for trial in drawn if trial.verdict is Verdict.UNKNOWN and trial.wanting]
+        assert advice.undecided == len(wanting)
+        assert ("not decided at" in advice.text) == bool(wanting) == (not advice.decided)
+        assert ("no mechanism holds it" in advice.text) == (not wanting)
         return
+    assert advice.decided
     assert advice.rate_per_s == max(held)
     assert [(advice.mechanism, advice.split), *advice.also] == [key for key in keys if alone[key] == max(held)]
     assert f"holds it up to {max(held):g} a second" in advice.text
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        ((10.0,), "at 10 a second, the only rate that was tried"),
+        ((10.0, 40.0, 20.0), "at any rate that was tried from 10 to 40 a second"),
+        ((), "at any rate that was tried"),
+    ],
+)
+def test_what_was_tried_in_vain_is_said(rates: tuple[float, ...], said: str) -> None:
+    """A range where there is one; a single rate is no range."""
+    advice = advise(parse_slo("ttft_p99=1ms"), [Trial("green", "20", rate, Verdict.BROKEN) for rate in rates])
+    assert advice.text == f"ttft_p99=1ms: no mechanism holds it {said}"
+
+
+def test_undecided_is_not_failed() -> None:
+    """What could not be judged for want of requests is not said to be broken, and it is said what would decide it."""
+    slo = parse_slo("step_p95=20ms,step_p99=30ms,ttft_p99=500ms")
+    few = Trial("green", "20", 5.0, Verdict.UNKNOWN, slo.limits)
+    broken = Trial("green", "20", 10.0, Verdict.BROKEN)
+    assert advise(slo, [few, broken]).text == (
+        f"{slo.text}: not decided at any rate that was tried from 5 to 10 a second: 1 point had too few requests to be judged; "
+        "--steps 3000 decides step_p95 and step_p99, 3,000 requests decide ttft_p99 (more --steps bring more)"
+    )
+    two = [few, Trial("mps", "", 5.0, Verdict.UNKNOWN, slo.limits[:1]), Trial("streams", "", 5.0, Verdict.UNKNOWN)]
+    told = advise(slo, two)
+    assert (told.undecided, told.failed) == (2, 1)
+    assert "2 points had too few requests to be judged; 1 point failed; --steps" in told.text
+    assert deciding(slo.limits[:1]) == "--steps 1000 decides step_p95"
+    lost = advise(slo, [broken, two[2]])
+    assert lost.text.endswith("no mechanism holds it at any rate that was tried from 5 to 10 a second (1 point failed)")
+    held = advise(slo, [Trial("mps", "", 5.0, Verdict.HOLDS), few])
+    assert held.text == f"{slo.text}: mps holds it up to 5 a second (1 point had too few requests to be judged)"
 
 
 def test_rates_are_read_or_refused_with_the_value() -> None:

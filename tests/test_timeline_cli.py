@@ -9,6 +9,7 @@ import json
 import os
 import sqlite3
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from greenbench.cli.main import cli
+from greenbench.runfiles import read_meta, write_meta
 from tests.nsys_export import Export
 
 DATA = Path(__file__).parent / "data" / "timeline"
@@ -243,15 +245,22 @@ def test_a_file_must_be_named() -> None:
 
 
 def test_a_run_has_no_trace_yet(tmp_path: Path) -> None:
-    """A run folder is known as one, and it is said that it holds no trace."""
+    """A run folder is known as one, and it is said that it holds no trace, and how its command gets one."""
     run = tmp_path / "run"
     swept = CliRunner().invoke(
         cli, ["sweep", "--kernels", "copy", "--sms", "8", "--rounds", "1", "--device", "model:h200", "--out", str(run)]
     )
     assert swept.exit_code == 0, swept.stderr
     done = timeline(run)
-    assert done.exit_code == 5
-    assert "a run without a trace yet" in done.stderr
+    assert done.exit_code == 2
+    assert "a run of sweep without a trace; run it again with --trace, or record one with Nsight Systems" in done.stderr
+    assert "greenbench nsys -- sweep" in done.stderr
+    for command in ("colocate", "switch"):
+        write_meta(run / "run.json", replace(read_meta(run / "run.json"), command=command))
+        done = timeline(run)
+        assert done.exit_code == 2
+        assert f"without a trace; record one with Nsight Systems: greenbench nsys -- {command}" in done.stderr
+        assert "--trace" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -270,6 +279,7 @@ def test_raw_reports_need_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     tools.mkdir()
     if body is not None:
         script(tools, body)
+    monkeypatch.setattr("greenbench.timeline.export.PLACES", ())
     monkeypatch.setenv("PATH", str(tools) if body is None else f"{tools}{os.pathsep}{os.environ['PATH']}")
     report = tmp_path / "x.nsys-rep"
     report.write_bytes(b"raw")

@@ -24,7 +24,11 @@ COMMANDS = {
     "devices": ("greenbench.cli.devices:devices_command", "Show every GPU, what it can do here, and why not."),
     "kernels": ("greenbench.cli.kernels:kernels_command", "Show the kernel library; compile it with --check."),
     "sweep": ("greenbench.cli.sweep:sweep_command", "Run kernels on partitions of 8, 16, 24, … SMs."),
+    "colocate": ("greenbench.cli.colocate:colocate_command", "Run decode beside prefill: which isolation holds."),
+    "switch": ("greenbench.cli.switch:switch_command", "Run 1 to 8 processes on one GPU: what time-slicing costs."),
+    "nsys": ("greenbench.cli.nsys:nsys_command", "Run one of these under Nsight Systems, and read its timeline."),
     "plot": ("greenbench.cli.plot:plot_command", "Draw the figures of finished runs."),
+    "ncu": ("greenbench.cli.ncu:ncu_command", "Run one point under Nsight Compute, related to its partition."),
     "timeline": ("greenbench.cli.timeline:timeline_command", "Read a capture of Nsight Systems: overlap, strays, gaps."),
     "completion": ("greenbench.cli.completion:completion_command", "Print the completion script of a shell."),
 }
@@ -152,7 +156,7 @@ def _how_to_resume(session: Session) -> str:
         return f"interrupted; the run in {session.folder} is complete, and '{PROGRAM} plot {session.folder}' draws its figures"
     return (
         f"interrupted; everything measured so far is in {session.folder}, "
-        f"and '{PROGRAM} sweep --resume {session.folder}' continues"
+        f"and '{PROGRAM} {session.command} --resume {session.folder}' continues"
     )
 
 

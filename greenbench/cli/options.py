@@ -65,6 +65,19 @@ class SectionedCommand(click.Command):
                 formatter.write_dl([(names.ljust(width), text) for names, text in records])
 
 
+class PlannedCommand(SectionedCommand):
+    """A command whose help also lists the plans that ship for it."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, and the plans below them."""
+        from greenbench.errors import GreenbenchError
+        from greenbench.plan import plan_summaries
+
+        super().format_options(ctx, formatter)
+        with suppress(GreenbenchError), formatter.section("Plans"):
+            formatter.write_dl(list(plan_summaries(str(self.name)).items()))
+
+
 class DeviceType(TextType):
     """`cuda:N` or `model:NAME`; whether it exists is asked later, after everything that can be checked without it."""
 
@@ -116,7 +129,7 @@ def complete_plan(ctx: click.Context, param: click.Parameter, incomplete: str) -
     from greenbench.plan import plan_names
 
     with suppress(GreenbenchError):
-        names = [CompletionItem(name) for name in plan_names() if name.startswith(incomplete)]
+        names = [CompletionItem(name) for name in plan_names(str(ctx.command.name)) if name.startswith(incomplete)]
         if names:
             return names
     return [CompletionItem(incomplete, type="file")]

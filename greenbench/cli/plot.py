@@ -18,6 +18,7 @@ from greenbench.errors import IncompleteError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from greenbench.colocation.results import CoResults
     from greenbench.results import Results
     from greenbench.schema import BoundRow, Row, RunMeta
 
@@ -38,20 +39,18 @@ if TYPE_CHECKING:
 )
 @json_option("Options", "Write one JSON object with the paths instead of a path per line.")
 def plot_command(runs: tuple[Path, ...], out: Path | None, json: bool) -> None:
-    """Draw the figures of each RUN (a folder that `sweep` wrote) as PNG and SVG, and print their paths."""
-    from greenbench.results import read_run
-
+    """Draw the figures of each RUN (a folder of `sweep`, `colocate` or `switch`) as PNG and SVG, and print their paths."""
     # Each run once, however it is written. All are read before any is drawn, so that a wrong name on the line costs nothing.
     once: dict[Path, Path] = {}
     for path in runs:
         once.setdefault(path.resolve(), path)
-    loaded = [read_run(path) for path in once.values()]
+    loaded = [_read(path) for path in once.values()]
     for note in filter(None, (run.note for run in loaded)):
         emit(f"note: {note}", err=True)
     drawn: dict[str, list[Path]] = {}
     for run, name in zip(loaded, own_names([run.folder.run_id for run in loaded]), strict=True):
         target = run.folder.path / "plots" if out is None else out / name if len(loaded) > 1 else out
-        drawn[str(run.folder.path)] = draw(run.rows, run.meta, target, run.limits)
+        drawn[str(run.folder.path)] = _draw(run, target)
         if not json:
             for path in drawn[str(run.folder.path)]:
                 emit(path)
@@ -62,7 +61,22 @@ def plot_command(runs: tuple[Path, ...], out: Path | None, json: bool) -> None:
         raise IncompleteError("; ".join(_nothing_to_draw(run) for run in empty))
 
 
-def _nothing_to_draw(run: Results) -> str:
+def _read(path: Path) -> Results | CoResults:
+    """Read a run of either kind of rows."""
+    from greenbench.colocation.results import is_corun, read_corun
+    from greenbench.results import read_run
+
+    return read_corun(path) if is_corun(path) else read_run(path)
+
+
+def _draw(run: Results | CoResults, target: Path) -> list[Path]:
+    """Draw the figures of a run of either kind."""
+    from greenbench.results import Results
+
+    return draw(run.rows, run.meta, target, run.limits) if isinstance(run, Results) else draw_corun(run, target)
+
+
+def _nothing_to_draw(run: Results | CoResults) -> str:
     found = Counter(row.status for row in run.rows)
     told = ", ".join(f"{count} {status}" for status, count in found.items())
     why = ", launched under --profile, which takes no times" if run.meta.profiled else ""
@@ -88,3 +102,17 @@ def draw(rows: Sequence[Row], meta: RunMeta, target: Path, limits: Sequence[Boun
     with writing(target):
         target.mkdir(parents=True, exist_ok=True)
         return draw_run(pd.DataFrame([asdict(row) for row in rows]), meta, target, limits)
+
+
+def draw_corun(run: CoResults, target: Path) -> list[Path]:
+    """Draw the figures of a run of `colocate` or `switch` into a folder and return their paths."""
+    from greenbench.colocation.results import SWITCH, objectives
+    from greenbench.plots.isolation import draw_colocation
+    from greenbench.plots.switching import draw_switch
+    from greenbench.storage import writing
+
+    with writing(target):
+        target.mkdir(parents=True, exist_ok=True)
+        if run.meta.command == SWITCH:
+            return draw_switch(run.rows, run.meta, target)
+        return draw_colocation(run.rows, run.visits, run.meta, target, objectives(run.meta))

@@ -57,7 +57,9 @@ class Pace:
 def opening_line(meta: RunMeta, folder: Path, total_blocks: int) -> str:
     """Say what is about to be measured, on what, and where the results go."""
     device = meta.device
-    work = f"{counted(len(meta.points), 'point')}, {counted(total_blocks, 'block')}, into {near(folder)}"
+    # A co-location visits each of its points once, and keeps them in its plan.
+    blocks = f"{counted(len(meta.points), 'point')}, {counted(total_blocks, 'block')}"
+    work = f"{blocks if meta.points else counted(total_blocks, 'point')}, into {near(folder)}"
     if device.backend is Backend.MODELLED:
         return f"MODELLED {device.name}, {driver_text(device)}, nothing is measured: {work}"
     return f"{device.name}, {driver_text(device)}: {work}"

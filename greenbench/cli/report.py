@@ -71,7 +71,7 @@ class Sheet:
 
 
 @dataclass(slots=True)
-class _Notes:
+class Notes:
     """Gives each distinct remark a letter, in order of appearance, and counts the points that carry it."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -120,7 +120,7 @@ def title(meta: RunMeta) -> str:
 def lay_out(rows: Sequence[Row], meta: RunMeta, *, details: bool = False) -> Sheet:
     """Arrange the rows of a run as a table of text."""
     columns = sorted({_column(row) for row in rows})
-    notes, rivals = _Notes(), _rivals(rows, meta)
+    notes, rivals = Notes(), _rivals(rows, meta)
     more = _DETAILS if details else ()
     lines = tuple(_line(group, heading, columns, notes, (*_against(group, rivals), *more)) for heading, group in curves(rows))
     headings = tuple(_column_heading([row for row in rows if _column(row) == column]) for column in columns)
@@ -212,7 +212,7 @@ def _cell_of(row: Row) -> tuple[object, ...]:
     return (_column(row), row.params, *axes)
 
 
-def _line(group: Sequence[Row], heading: str, columns: Sequence[Column], notes: _Notes, extra: Sequence[Detail]) -> Line:
+def _line(group: Sequence[Row], heading: str, columns: Sequence[Column], notes: Notes, extra: Sequence[Detail]) -> Line:
     unit, getter = measure_of(group)
     bounds = "/".join(dict.fromkeys(row.bound_by for row in group if row.bound_pct is not None))
     by_column = {_column(row): row for row in group}
@@ -221,7 +221,7 @@ def _line(group: Sequence[Row], heading: str, columns: Sequence[Column], notes: 
     return Line((heading, second, *(f"  {name}" for name, _, _ in extra)), tuple(cells))
 
 
-def _cell(row: Row, getter: Getter, notes: _Notes, extra: Sequence[Detail]) -> tuple[str, ...]:
+def _cell(row: Row, getter: Getter, notes: Notes, extra: Sequence[Detail]) -> tuple[str, ...]:
     if row.status != Status.OK:
         return (row.status, f"[{notes.mark(row.status, shortened(row.reason))}]")
     flags = [Flag(flag) for flag in row.flags.split(LIST_SEPARATOR) if flag]

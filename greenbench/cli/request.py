@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +29,7 @@ MOST_PROFILED = 10_000
 # Options that may differ when a run is continued; the others are what the run is, and come from its run.json.
 FREE_ON_RESUME = frozenset(
     {"resume", "device", "kernels_dir", "timeout", "strict", "ci", "no_plots", "json", "dry_run", "verbose", "quiet"}
+    | {"export", "export_to", "trace"}
 )
 PLAN_KEYS = (
     "sms",
@@ -64,6 +67,7 @@ def sweep_request(context: click.Context, given: Mapping[str, Any], arguments: S
         strict=given["strict"],
         ci=given["ci"],
         profile=_profile(given["profile"]),
+        trace=_trace(given),
         kernel_dirs=given["kernels_dir"],
         argv=tuple(arguments),
     )
@@ -73,39 +77,64 @@ def _profile(text: str | None) -> int | None:
     return None if text is None else parse_integer(text, "--profile", 1, MOST_PROFILED)
 
 
+def _trace(given: Mapping[str, Any]) -> bool:
+    if given["trace"] and given["profile"] is not None:
+        raise UsageError("--trace and --profile contradict each other: CUPTI serves one tool at a time; give one of them")
+    return bool(given["trace"])
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A run that is to be continued: what it was begun with, and what today's command line says of it."""
+
+    meta: RunMeta
+    context: click.Context
+    began: click.Context
+
+    def then(self, name: str) -> Any:
+        """Return what the run is: an option of this command line, else of the one that began it, never a variable of today."""
+        here = self.context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        return (self.context if here else self.began).params[name]
+
+    def ways(self, name: str) -> Any:
+        """Return how the run goes on: as above, but a variable of today stands for what no command line says."""
+        said = self.began.get_parameter_source(name) is not ParameterSource.COMMANDLINE
+        today = said and self.context.get_parameter_source(name) is ParameterSource.ENVIRONMENT
+        return self.context.params[name] if today else self.then(name)
+
+
+def earlier_run(context: click.Context, run: Path) -> Earlier:
+    """Read the run that --resume names; refuses options that would make it another one, and runs of another command."""
+    for param in context.command.params:
+        name = param.name or ""
+        if name not in FREE_ON_RESUME and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            word = max(param.opts, key=len) if isinstance(param, click.Option) else f"{name} {context.params[name]}"
+            raise UsageError(f"{word} cannot be changed by --resume {run}: a run goes on as it was planned; leave it out")
+    meta = read_meta(RunFolder.open(run).meta_path)
+    if meta.command != context.command.name:
+        raise UsageError(
+            f"{run} is a run of greenbench {meta.command}, not of greenbench {context.command.name}; "
+            f"continue it with greenbench {meta.command} --resume {run}"
+        )
+    return Earlier(meta, context, recorded_context(context, meta))
+
+
 def resumed_request(context: click.Context, given: Mapping[str, Any], arguments: Sequence[str]) -> SweepRequest:
     """Return a request for the rest of a run: its plan from run.json, its device and kernel folders from its command line."""
     from greenbench.experiments.sweep import SweepRequest
 
-    run = given["resume"]
-    for param in context.command.params:
-        name = param.name or ""
-        if name not in FREE_ON_RESUME and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            word = max(param.opts, key=len) if isinstance(param, click.Option) else f"{name} {given[name]}"
-            raise UsageError(f"{word} cannot be changed by --resume {run}: a run goes on as it was planned; leave it out")
-    meta = read_meta(RunFolder.open(run).meta_path)
-    began = recorded_context(context, meta)
-
-    def then(name: str) -> Any:
-        """Return what the run is: an option of this command line, else of the one that began it, never a variable of today."""
-        return (context if context.get_parameter_source(name) is ParameterSource.COMMANDLINE else began).params[name]
-
-    def ways(name: str) -> Any:
-        """Return how the run goes on: as above, but a variable of today stands for what no command line says."""
-        said = began.get_parameter_source(name) is not ParameterSource.COMMANDLINE
-        today = said and context.get_parameter_source(name) is ParameterSource.ENVIRONMENT
-        return given[name] if today else then(name)
-
+    earlier = earlier_run(context, given["resume"])
     return SweepRequest(
-        plan=recorded_plan(meta),
-        device=then("device"),
+        plan=recorded_plan(earlier.meta),
+        device=earlier.then("device"),
         out=None,
-        resume=run,
-        timeout_s=parse_seconds(ways("timeout"), "--timeout"),
-        strict=ways("strict"),
-        ci=ways("ci"),
-        profile=_profile(began.params["profile"]),
-        kernel_dirs=then("kernels_dir"),
+        resume=given["resume"],
+        timeout_s=parse_seconds(earlier.ways("timeout"), "--timeout"),
+        strict=earlier.ways("strict"),
+        ci=earlier.ways("ci"),
+        profile=_profile(earlier.began.params["profile"]),
+        trace=earlier.ways("trace") and earlier.began.params["profile"] is None,
+        kernel_dirs=earlier.then("kernels_dir"),
         argv=tuple(arguments),
     )
 
@@ -115,7 +144,10 @@ def recorded_context(context: click.Context, meta: RunMeta) -> click.Context:
     words = list(meta.argv)
     if not words or words[0] != context.command.name:
         # Begun by a program, which named the device in its own way.
-        words = ["sweep", *(["--device", f"cuda:{meta.device.index}"] if meta.device.backend is Backend.CUDA else [])]
+        words = [
+            str(context.command.name),
+            *(["--device", f"cuda:{meta.device.index}"] if meta.device.backend is Backend.CUDA else []),
+        ]
     try:
         with in_environment(context, meta.environment):
             return context.command.make_context(words[0], words[1:], parent=context.parent)

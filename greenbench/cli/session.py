@@ -15,6 +15,7 @@ class Session:
     """State of one invocation, handed to the commands as click's `obj`; mutable because a command fills it as it goes."""
 
     arguments: tuple[str, ...] = ()
+    command: str = "sweep"
     folder: Path | None = None
     finished: bool = False
     exit_code: ExitCode = ExitCode.DONE

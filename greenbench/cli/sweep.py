@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenbench.cli.options import SectionedCommand, complete_plan
-from greenbench.cli.session import Session, write_traceback
+from greenbench.cli.delivery import figures, print_paths
+from greenbench.cli.options import PlannedCommand, complete_plan
+from greenbench.cli.session import Session
 from greenbench.cli.signals import ending_like_ctrl_c
 from greenbench.cli.sweep_options import sweep_options
 from greenbench.cli.terminal import emit
-from greenbench.errors import ExitCode, GreenbenchError, InterruptedRunError
+from greenbench.errors import ExitCode, InterruptedRunError
 from greenbench.schema import Status
 
 if TYPE_CHECKING:
@@ -39,19 +39,7 @@ Exit codes:
   130  interrupted (Ctrl-C, SIGTERM, SIGHUP); --resume goes on"""
 
 
-class SweepCommand(SectionedCommand):
-    """A command whose help also lists the plans that ship."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, and the plans below them."""
-        from greenbench.plan import plan_summaries
-
-        super().format_options(ctx, formatter)
-        with suppress(GreenbenchError), formatter.section("Plans"):
-            formatter.write_dl(list(plan_summaries().items()))
-
-
-@click.command("sweep", cls=SweepCommand, epilog=EPILOG)
+@click.command("sweep", cls=PlannedCommand, epilog=EPILOG)
 @click.argument("plan", required=False, shell_complete=complete_plan)
 @sweep_options
 @click.pass_context
@@ -78,7 +66,7 @@ def _sweep(context: click.Context, given: dict[str, Any]) -> int:
             outcome = run_sweep(request, screen)
     except InterruptedRunError:
         if session.folder is not None and not given["json"]:
-            _print_paths([session.folder, session.folder / "rows.csv"])
+            print_paths([session.folder, session.folder / "rows.csv"])
         raise
     session.folder, session.exit_code, session.finished = outcome.folder, outcome.exit_code, True
     return _present(outcome, given)
@@ -90,19 +78,14 @@ def _present(outcome: SweepOutcome, given: dict[str, Any]) -> int:
         _show_table(outcome, details=given["verbose"])
     paths = [outcome.folder, outcome.folder / "rows.csv"]
     if not given["json"]:
-        _print_paths(paths)
+        print_paths([*paths, *([outcome.trace] if outcome.trace else [])])
     plots = [] if given["no_plots"] or outcome.meta.profiled else _draw(outcome)
     if given["json"]:
         emit(_as_json(outcome, plots))
     else:
-        _print_paths(plots)
+        print_paths(plots)
     _close(outcome, quiet=given["quiet"])
     return outcome.exit_code
-
-
-def _print_paths(paths: Sequence[Path]) -> None:
-    for path in paths:
-        emit(path)
 
 
 def _show_table(outcome: SweepOutcome, *, details: bool) -> None:
@@ -114,20 +97,12 @@ def _show_table(outcome: SweepOutcome, *, details: bool) -> None:
 
 
 def _draw(outcome: SweepOutcome) -> list[Path]:
-    """Draw the figures; whatever goes wrong there, the measurement is on disk and its exit code stands."""
+    """Draw the figures of a run that has any."""
     from greenbench.cli.plot import draw
 
     if not any(row.status == Status.OK for row in outcome.rows):
         return []
-    try:
-        return draw(outcome.rows, outcome.meta, outcome.folder / "plots", outcome.limits)
-    except GreenbenchError as error:
-        problem = str(error)
-    except Exception as error:  # noqa: BLE001 - a bug in a figure must not hide a run that is complete on disk
-        home = write_traceback(error, outcome.folder)
-        problem = f"{type(error).__name__}: {error}" + (f" (the traceback is in {home})" if home else "")
-    emit(f"note: no figures: {problem}; the data are complete, and 'greenbench plot {outcome.folder}' tries again", err=True)
-    return []
+    return figures(lambda: draw(outcome.rows, outcome.meta, outcome.folder / "plots", outcome.limits), outcome.folder)
 
 
 def _close(outcome: SweepOutcome, *, quiet: bool) -> None:
@@ -146,6 +121,7 @@ def _as_json(outcome: SweepOutcome, plots: Sequence[Path]) -> str:
             "run": str(outcome.folder),
             "rows_csv": str(outcome.folder / "rows.csv"),
             "plots": [str(path) for path in plots],
+            "trace": str(outcome.trace) if outcome.trace else None,
             "backend": outcome.meta.device.backend.value,
             "exit_code": int(outcome.exit_code),
             "summary": outcome.summary,

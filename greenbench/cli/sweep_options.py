@@ -87,6 +87,12 @@ _OPTIONS = (
     option("--seed", HOW, metavar="N", help="Order in which points are visited.  [default: the plan's]"),
     option("--profile", HOW, metavar="N", help=("For a profiler: launch each point N times without a gate; yields no timings.")),
     option(
+        "--trace",
+        HOW,
+        is_flag=True,
+        help="After measuring, launch each point again under CUPTI and keep what ran where in trace.sqlite, for `timeline RUN`.",
+    ),
+    option(
         "--out",
         WHERE,
         metavar="DIR",

@@ -14,7 +14,7 @@ import click
 
 from greenbench.cli.options import SectionedCommand, json_option, option
 from greenbench.cli.terminal import emit
-from greenbench.errors import IncompleteError, UsageError
+from greenbench.errors import IncompleteError, ResultFileError, UsageError
 
 if TYPE_CHECKING:
     from greenbench.timeline.analysis import Analysis
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 TOPICS = ("stray", "synchronisation", "copy", "never_overlap", "graph")
 _EXPECTATION = re.compile(r"\s*([^,]+?)\s*,\s*([^,]+?)\s*(>=|<=)\s*([0-9]*\.?[0-9]+)\s*")
 _DATABASES = (".sqlite", ".nsys-rep", ".qdrep")
+# Commands without --trace.
+WITHOUT_TRACE = ("colocate", "switch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,13 @@ class ExpectationType(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     help="Write a trace for ui.perfetto.dev.",
 )
 @option(
+    "--scrub",
+    "Output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="COPY.sqlite",
+    help="Write a copy that can be shown: what this analysis reads, without environment, host, user and paths.",
+)
+@option(
     "--expect-overlap",
     "Expectations (exit 5 where one is not met)",
     type=ExpectationType(),
@@ -118,6 +127,7 @@ def timeline_command(
     csv: bool,
     plot: Path | None,
     perfetto: Path | None,
+    scrub: Path | None,
     expect_overlap: tuple[Expectation, ...],
     fail_on: tuple[str, ...],
 ) -> None:
@@ -131,9 +141,9 @@ def timeline_command(
         file, plot = plot, Path()  # `--plot FILE.sqlite`: the value was left out
     if file is None:
         raise UsageError("timeline needs a FILE.sqlite, a FILE.nsys-rep or a RUN (see greenbench timeline --help)")
-    analysis = _analysis(file, domain)
+    analysis = _analysis(file, domain, scrub)
     split = _gaps(analysis, gaps)
-    written = _written(analysis, file.stem, plot, perfetto)
+    written = [*_written(analysis, file.stem, plot, perfetto), *([scrub] if scrub is not None else [])]
     for note in analysis.notes:
         emit(f"note: {note}", err=True)
     _report(analysis, split, written, json, csv)
@@ -142,19 +152,45 @@ def timeline_command(
         raise IncompleteError("; ".join(failures))
 
 
-def _analysis(path: Path, domain: str | None) -> Analysis:
+def _analysis(path: Path, domain: str | None, scrubbed: Path | None) -> Analysis:
+    """Read and analyse a capture, and write the copy without secrets while its SQLite form is there."""
     from dataclasses import replace
 
-    from greenbench.runfiles import RunFolder
     from greenbench.timeline.analysis import analyse
     from greenbench.timeline.export import as_sqlite
     from greenbench.timeline.reading import read_capture
 
     if path.is_dir():
-        RunFolder.open(path)
-        raise IncompleteError(f"{path} is a run without a trace yet; record one with Nsight Systems and give its report")
+        path = _of_run(path)
     with as_sqlite(path) as database:
-        return analyse(replace(read_capture(database), source=str(path)), domain)
+        capture = replace(read_capture(database), source=str(path))
+        if scrubbed is not None:
+            from greenbench.nsight.scrub import scrub
+
+            scrub(database, scrubbed)
+        return analyse(capture, domain)
+
+
+def _of_run(path: Path) -> Path:
+    """Return what was recorded of a run: the trace of --trace, else a report of Nsight Systems that lies in its folder."""
+    from greenbench.runfiles import RunFolder, read_meta
+    from greenbench.timeline.recorded import TRACE
+
+    run = RunFolder.open(path)
+    folder = run.path
+    if (folder / TRACE).is_file():
+        return folder / TRACE
+    reports = sorted(each for each in folder.iterdir() if each.suffix in _DATABASES)
+    # An export needs no nsys to be read.
+    reports = [each for each in reports if each.suffix == ".sqlite"] or reports
+    if not reports:
+        command = read_meta(run.meta_path).command
+        again = "" if command in WITHOUT_TRACE else "run it again with --trace, or "
+        record = f"record one with Nsight Systems: greenbench nsys -- {command} ..."
+        raise ResultFileError(f"{path} is a run of {command} without a trace; {again}{record}")
+    if len(reports) > 1:
+        raise UsageError(f"{path} holds several reports ({', '.join(each.name for each in reports)}); give one of them")
+    return reports[0]
 
 
 def _gaps(analysis: Analysis, patterns: Sequence[str]) -> list[tuple[RangeFigures, tuple[Gaps, ...]]]:

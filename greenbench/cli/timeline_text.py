@@ -21,7 +21,9 @@ _GAP = "  "
 def lines(analysis: Analysis, gaps: Sequence[tuple[RangeFigures, Sequence[Gaps]]] = ()) -> Iterator[str]:
     """Yield the whole report."""
     capture = analysis.capture
-    version = f"nsys {capture.product or 'of unknown version'}{f', schema {capture.schema}' if capture.schema else ''}"
+    own = capture.product.startswith("greenbench")
+    version = f"{'' if own else 'nsys '}{capture.product or 'of unknown version'}"
+    version += f", schema {capture.schema}" if capture.schema else ""
     yield f"{capture.source}  ({version})"
     for device in analysis.whole.devices:
         yield _device(device, capture.gpus)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from greenbench.errors import FailedError, GreenbenchError, PointError, StickyError, UnfitError
 from greenbench.schema import Backend, Block, BlockKind, DeviceFacts, Evidence, Grant, Partition, Point, Prepared, Timing
+from greenbench.timeline.recorded import Recorded
 from greenbench.worker import Worker
 
 Key = int | None
@@ -16,8 +18,18 @@ CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 class Crew:
     """Hands points to the worker of their environment; a lost worker costs the request under way and nothing else."""
 
-    def __init__(self, device: str, kernel_dirs: Sequence[Path], log: Path | None, timeout_s: float) -> None:
+    def __init__(
+        self,
+        device: str,
+        kernel_dirs: Sequence[Path],
+        log: Path | None,
+        timeout_s: float,
+        *,
+        traced: bool = False,
+        gates: bool = True,
+    ) -> None:
         self._device, self._kernel_dirs, self._log = device, tuple(kernel_dirs), log
+        self._more: dict[str, Any] = ({"traced": True} if traced else {}) | ({} if gates else {"gates": False})
         self.timeout_s = timeout_s
         self._workers: dict[Key, Worker] = {}
         self._partitions: dict[Key, list[Partition]] = {}
@@ -38,7 +50,7 @@ class Crew:
     def _worker(self, key: Key) -> Worker:
         if key not in self._workers:
             environment = {} if key is None else {CONNECTIONS: str(key)}
-            worker = Worker(self._device, self._kernel_dirs, environment=environment, log=self._log)
+            worker = Worker(self._device, self._kernel_dirs, environment=environment, log=self._log, **self._more)
             try:
                 _, obstacle = worker.start()
                 if obstacle:
@@ -98,6 +110,12 @@ class Crew:
         self._ensure(point)
         with _Losing(self, point.connections):
             return self._worker(point.connections).profile(point, launches, timeout_s=self.timeout_s)
+
+    def trace(self, point: Point, launches: int) -> Recorded:
+        """Launch a point under CUPTI; the crew was made `traced`."""
+        self._ensure(point)
+        with _Losing(self, point.connections):
+            return self._worker(point.connections).trace(point, launches, timeout_s=self.timeout_s)
 
     def _ensure(self, point: Point) -> None:
         self._worker(point.connections)

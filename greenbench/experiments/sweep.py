@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,19 +12,19 @@ from typing import Protocol
 
 from greenbench import __version__
 from greenbench.catalog import Kernel, library
+from greenbench.corow import CoRow
 from greenbench.errors import (
     ExitCode,
     GreenbenchError,
-    InterruptedRunError,
     NotComparableError,
-    OutputError,
     UnfitError,
     UnsupportedError,
-    UsageError,
 )
+from greenbench.experiments import frame, tracing
 from greenbench.experiments.campaign import Campaign
 from greenbench.experiments.crew import Crew
 from greenbench.experiments.fitness import doubts, modes, refuse, refuse_warm
+from greenbench.experiments.frame import LOG, RUNS
 from greenbench.journal import Journal, read_journal
 from greenbench.limits import derive_bounds
 from greenbench.measure.session import base_kernel
@@ -39,10 +36,6 @@ from greenbench.schema import BoundRow, DeviceFacts, Grant, KernelSummary, Parti
 from greenbench.sms import merge_same_grants
 from greenbench.yardsticks import WAYS
 
-RUNS = Path("results") / "runs"
-LOG = "worker.log"
-RECORDED = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "CUDA_PATH", "NVIDIA_TF32_OVERRIDE")
-RECORDED_PREFIXES = ("CUDA_MPS_", "GREENBENCH_", "CUBLAS_", "NSYS_PROFILING")
 # Before a point is prepared nothing is known of its time: most blocks are 40-80 ms.
 GUESSED_BLOCK_S = 0.065
 START_S, PREPARE_S = 2.5, 0.06
@@ -60,6 +53,7 @@ class SweepRequest:
     strict: bool = False
     ci: bool = False
     profile: int | None = None
+    trace: bool = False
     kernel_dirs: tuple[Path, ...] = ()
     argv: tuple[str, ...] = ()
 
@@ -90,6 +84,7 @@ class SweepOutcome:
     exit_code: ExitCode
     summary: str
     limits: list[BoundRow] = field(default_factory=list)
+    trace: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +137,8 @@ def run_sweep(request: SweepRequest, listener: Listener) -> SweepOutcome:
 
     Raises MachineError's kin before measuring where this machine cannot, InterruptedRunError on Ctrl-C (resumable).
     """
+    if request.trace:
+        tracing.refuse(request.device)
     kernels = library(request.kernel_dirs)
     now = datetime.now(UTC)
     if request.resume is not None:
@@ -150,56 +147,12 @@ def run_sweep(request: SweepRequest, listener: Listener) -> SweepOutcome:
     else:
         folder = RunFolder.create(request.out, root=RUNS, command="sweep", now=now)
     # The journal's lock comes before everything that writes: a run that another greenbench is at stays untouched.
-    with _locked(folder, new=request.resume is None) as journal:
-        crew = Crew(request.device, request.kernel_dirs, folder.path / LOG, request.timeout_s)
-        try:
+    with frame.locked(folder, Journal, new=request.resume is None) as journal:
+        # A profiler may let a launch return only when it is done, and then nobody would open the gate before it.
+        gates = request.profile is None
+        crew = Crew(request.device, request.kernel_dirs, folder.path / LOG, request.timeout_s, gates=gates)
+        with frame.guarded(folder, "sweep", crew, listener, lambda: _conclude(folder, None)):
             return _run(request, listener, kernels, folder, journal, crew, now)
-        except KeyboardInterrupt:
-            crew.kill()
-            if not folder.meta_path.is_file():
-                _discard(folder)
-                raise InterruptedRunError("interrupted before anything was measured") from None
-            _conclude(folder, None)
-            raise InterruptedRunError(
-                f"interrupted; everything measured is in {folder.path}; continue with greenbench sweep --resume {folder.path}"
-            ) from None
-        except GreenbenchError:
-            if not folder.meta_path.is_file():
-                _discard(folder)
-            raise
-        finally:
-            crew.kill()
-            _drop_empty_log(folder)
-            listener.finished()
-
-
-def _locked(folder: RunFolder, *, new: bool) -> Journal:
-    try:
-        journal = Journal(folder.journal_path)
-    except OutputError:
-        if new:
-            _discard(folder)
-        raise
-    if new and (journal.blocks or folder.meta_path.exists()):
-        # The folder was bare when it was looked at; another greenbench has run in it since.
-        journal.close()
-        raise UsageError(f"{folder.path} was taken by another greenbench meanwhile; give another --out")
-    return journal
-
-
-def _discard(folder: RunFolder) -> None:
-    """Remove a folder whose run never began, and with it the journal's bare head; a log with words in it stays."""
-    _drop_empty_log(folder)
-    with suppress(OSError):
-        folder.journal_path.unlink()
-    folder.remove_if_empty()
-
-
-def _drop_empty_log(folder: RunFolder) -> None:
-    log = folder.path / LOG
-    with suppress(OSError):
-        if log.is_file() and log.stat().st_size == 0:
-            log.unlink()
 
 
 def _run(
@@ -232,7 +185,7 @@ def _run(
     for text in (*notes, *(doubt.note for doubt in doubtful)):
         listener.note(text)
     campaign = Campaign(crew, journal, listener, request.plan, meta.points, grants, tuple(journal.blocks))
-    with _keeping(folder):
+    with frame.keeping(folder, lambda: _conclude(folder, None)):
         if request.profile is not None:
             campaign.profile(request.profile)
         else:
@@ -252,20 +205,14 @@ def _run(
     share = 100 * campaign.block_s / wall if wall > 0 else 0.0
     counts = _counts(rows)
     summary = f"{counts} in {wall:.1f} s, {share:.0f} % of it inside blocks"
-    return SweepOutcome(folder.path, meta, rows, exit_code(rows, request.strict), summary, limits)
-
-
-@contextmanager
-def _keeping(folder: RunFolder) -> Iterator[None]:
-    """Give what was measured its rows, if they can be written, where the device is lost or the disk is full."""
-    try:
-        yield
-    except GreenbenchError as error:
-        with suppress(GreenbenchError):
-            _conclude(folder, None)
-        if str(folder.path) in str(error):
-            raise
-        raise type(error)(f"{error}; what was measured is in {folder.path}") from error
+    code, traced = exit_code(rows, request.strict), None
+    if request.trace:
+        # After the measuring workers are gone: this pass would disturb them, and they it.
+        watched = Crew(request.device, request.kernel_dirs, folder.path / LOG, request.timeout_s, traced=True)
+        traced = tracing.trace(folder.path, meta, rows, watched, listener)
+        listener.note(traced.sentence)
+        code = ExitCode.INCOMPLETE if traced.lost else code
+    return SweepOutcome(folder.path, meta, rows, code, summary, limits, traced.path if traced else None)
 
 
 def _points(
@@ -298,8 +245,6 @@ def _meta(
     notes: Sequence[str],
     now: datetime,
 ) -> RunMeta:
-    environment = {k: v for k, v in os.environ.items() if k in RECORDED or k.startswith(RECORDED_PREFIXES)}
-    environment |= {"python": platform.python_version(), "platform": platform.platform()}
     return RunMeta(
         run_id=folder.run_id,
         created=now.isoformat(timespec="seconds"),
@@ -311,9 +256,9 @@ def _meta(
         plan=request.plan.as_dict(),
         kernels=tuple(_summary(name, kernels, facts.arch) for name in dict.fromkeys(point.kernel for point in points)),
         points=tuple(points),
-        environment=environment,
+        environment=frame.environment(),
         notes=tuple(notes),
-        profiled=request.profile is not None or bool(os.environ.get("NSYS_PROFILING_SESSION_ID")),
+        profiled=request.profile is not None or frame.under_nsys(),
     )
 
 
@@ -352,7 +297,7 @@ def _counts(rows: Sequence[Row]) -> str:
     return f"{len(rows)} point{'' if len(rows) == 1 else 's'}: {', '.join(told)}"
 
 
-def exit_code(rows: Sequence[Row], strict: bool = False) -> ExitCode:
+def exit_code(rows: Sequence[Row | CoRow], strict: bool = False) -> ExitCode:
     """Return 5 if a row failed (or, strictly, is unsupported), else 4 if none is ok, else 0."""
     found = {row.status for row in rows}
     if Status.FAILED in found or (strict and Status.UNSUPPORTED in found):

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
 from greenbench.catalog import Kernel
+from greenbench.costeps import CoSchedule, CoSetup, RolePrepared, Trace
 from greenbench.errors import PointError
-from greenbench.schema import DeviceFacts, Evidence, Grant, ParamValue, Partition
+from greenbench.schema import DeviceFacts, Evidence, Family, Grant, ParamValue, Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,12 @@ class Work(Protocol):
 
 @runtime_checkable
 class HostTimed(Protocol):
-    """A Work whose cost is the host's: calls of the driver, timed by the host's clock and never mixed with device time."""
+    """A Work whose cost is the host's: calls of the driver, timed by the host's clock and never mixed with device time.
+
+    `most_launches` limits a sample where doing it once takes, or uses up, much more than the time that counts.
+    """
+
+    most_launches: int
 
     def timed(self, times: int) -> float:
         """Do it that many times and return the host's seconds; the stream is idle before and after."""
@@ -105,6 +111,17 @@ class Gate(Protocol):
 
     def passed(self) -> bool:
         """After a sync: True if the gate was opened in time, False if it gave up waiting."""
+
+
+class OpenGate:
+    """A gate that holds nobody: for tools under which a launch returns when it is done, so that a held stream never moves on."""
+
+    def open(self) -> None:
+        """Do nothing."""
+
+    def passed(self) -> bool:
+        """Return True: nobody waited."""
+        return True
 
 
 class Lane(Protocol):
@@ -150,11 +167,25 @@ class Refusal:
     error: PointError
 
 
+class Corun(Protocol):
+    """Roles that were prepared together: lanes opened, kernels verified on them, each step captured as a graph."""
+
+    prepared: tuple[RolePrepared, ...]
+
+    def run(self, schedule: CoSchedule) -> Trace:
+        """Run every role's schedule and return its stamps; raises FailedError or StickyError where it came to nothing."""
+
+    def close(self) -> None:
+        """Destroy graphs, then lanes; safe to call twice."""
+
+
 @runtime_checkable
 class Gpu(Protocol):
     """A device in this process."""
 
     device: DeviceFacts
+    # Set to False before lanes are opened, `gate` holds nobody.
+    gates: bool
 
     def lanes(self, partitions: Sequence[Partition], *, disjoint: bool = False) -> AbstractContextManager[list[Lane | Refusal]]:
         """Give each partition its lane or its refusal, in order; teardown on leaving.
@@ -166,8 +197,19 @@ class Gpu(Protocol):
     def gate(self, *lanes: Lane) -> Gate:
         """Hold the streams of these lanes from here on."""
 
-    def annotate(self, name: str, category: str = "sweep", payload: int = 0) -> AbstractContextManager[None]:
+    def corun(self, setup: CoSetup, kernels: Mapping[str, Kernel]) -> Corun:
+        """Prepare the roles of one point; raises UnsupportedError, FailedError or StickyError as the point's outcome."""
+
+    def now_ns(self) -> int:
+        """Read the device's clock (%globaltimer), which every process on the device shares."""
+
+    def annotate(
+        self, name: str, category: str = "sweep", payload: int = 0, family: Family | None = None
+    ) -> AbstractContextManager[None]:
         """Open an NVTX push/pop range of domain `greenbench`; free when no tool listens."""
+
+    def profiled(self) -> AbstractContextManager[None]:
+        """Let a profiler that waits for cuProfilerStart record what is launched inside; free when there is none."""
 
     def evidence(self, *, energy: bool = False) -> Evidence:
         """Read NVML once; a device without NVML gives an empty reading. `energy` adds the slow energy counter."""
@@ -193,11 +235,13 @@ def open_gpu(spec: str, *, cache_dir: Path | None = None) -> Gpu:
 
 __all__ = [
     "ClockSample",
+    "Corun",
     "Gate",
     "Gpu",
     "HostTimed",
     "Lane",
     "Mark",
+    "OpenGate",
     "Refusal",
     "Replay",
     "Verification",

@@ -8,18 +8,35 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, ClassVar, Protocol
 
+from greenbench.schema import Family
+
 DOMAIN = "greenbench"
 CATEGORIES = ("sweep", "kernel", "workload", "setup")
+# The whole measuring phase of a process, by which a profiler finds what it is to record.
+MEASURING = "measuring"
+# ARGB: one colour for each family of kernels, grey for what is not measured, and one for what has no family.
+COLOURS: Mapping[str, int] = {
+    Family.GEMM: 0xFF2A9D3F,
+    Family.MEMORY: 0xFF2B6CB0,
+    Family.LATENCY: 0xFFD97706,
+    Family.PROBE: 0xFF8B5CF6,
+    "setup": 0xFF9CA3AF,
+    "workload": 0xFF0E9AA7,
+    "sweep": 0xFF374151,
+    "kernel": 0xFF374151,
+}
 
 # A tool shows itself in one of these before it is loaded; without any of them `nvtx` (which imports numpy) is not imported.
 _SIGNS = ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID", "NV_TPS_LAUNCH_TOKEN", "LD_PRELOAD")
 _MAX_RANGES = 4096  # (name, category, payload) combinations kept; payloads are SM counts and rounds, so a sweep has far fewer
 
+_Key = tuple[str, str, int | None, Family | None]
+
 
 class _Domain(Protocol):
     """The part of `nvtx.Domain` that is used."""
 
-    def get_event_attributes(self, message: str, color: str | None, category: str, payload: int | None) -> object: ...
+    def get_event_attributes(self, message: str, color: int, category: str, payload: int | None) -> object: ...
 
     def push_range(self, attributes: object) -> None: ...
 
@@ -64,29 +81,31 @@ class Annotator:
         """Ask nvtx for the domain: never (False), always (True), or if the environment shows signs of a tool (None)."""
         wanted = bool(_signs(os.environ)) if enabled is None else enabled
         self._domain: _Domain | None = _listening_domain() if wanted else None
-        self._ranges: dict[tuple[str, str, int | None], _Range] = {}
+        self._ranges: dict[_Key, _Range] = {}
 
     @property
     def listening(self) -> bool:
         """True where ranges reach a tool."""
         return self._domain is not None
 
-    def range(self, name: str, category: str = "sweep", payload: int | None = None) -> AbstractContextManager[None]:
+    def range(
+        self, name: str, category: str = "sweep", payload: int | None = None, family: Family | None = None
+    ) -> AbstractContextManager[None]:
         """Return a push/pop range; keep names few and put what varies (SM count, round) into the payload.
 
-        Attributes are built once per (name, category, payload) and never changed, which is what makes them safe to share:
+        Attributes are built once per (name, category, payload, family) and never changed, which is what makes them safe to share:
         setting the payload of a shared object before each push would race with other threads.
         """
         if self._domain is None:
             return _SILENCE
-        key = (name, category, payload)
+        key = (name, category, payload, family)
         return self._ranges.get(key) or self._build(self._domain, key)
 
-    def _build(self, domain: _Domain, key: tuple[str, str, int | None]) -> _Range:
-        name, category, payload = key
+    def _build(self, domain: _Domain, key: _Key) -> _Range:
+        name, category, payload, family = key
         if len(self._ranges) >= _MAX_RANGES:
             self._ranges.clear()
-        made = _Range(domain, domain.get_event_attributes(name, None, category, payload))
+        made = _Range(domain, domain.get_event_attributes(name, COLOURS[family or category], category, payload))
         self._ranges[key] = made
         return made
 

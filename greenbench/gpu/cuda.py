@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -12,18 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from greenbench.catalog import Kernel, Variant, library
+from greenbench.costeps import CoSetup
 from greenbench.errors import DriverTooOldError, FailedError, PointError, UnsupportedError
-from greenbench.gpu import Gate, Lane, Refusal, driver
+from greenbench.gpu import Gate, Lane, OpenGate, Refusal, driver
 from greenbench.gpu.annotate import Annotator
 from greenbench.gpu.buffers import Arena
+from greenbench.gpu.colanes import CoLanes
+from greenbench.gpu.corun import CoRuns, CudaCorun
 from greenbench.gpu.evidence import Nvml
 from greenbench.gpu.identity import device_facts
 from greenbench.gpu.lane import CudaLane
+from greenbench.gpu.ledger import HostWord, StepKernels
 from greenbench.gpu.mps import share_obstacle
 from greenbench.gpu.nvrtc import compile_kernel, nvrtc_version
 from greenbench.gpu.partition import OpenPartition, Slice, Splitter
 from greenbench.gpu.probes import ProbeKernels, Probes
-from greenbench.schema import DeviceFacts, Evidence, Partition, SmsMode
+from greenbench.schema import DeviceFacts, Evidence, Family, Partition, SmsMode
 
 # cuGreenCtxStreamCreate came with 12.5; without it a green context has no stream that is safe to use.
 OLDEST_DRIVER = (12, 5)
@@ -63,6 +67,7 @@ class CudaGpu:
         nvrtc_version()
         self.core_device = driver.open_device(spec)
         self._cache_dir = cache_dir
+        self.gates = True
         self._nvml = Nvml(str(self.core_device.pci_bus_id))
         self._splitter = Splitter(self.core_device)
         self.device: DeviceFacts = device_facts(self.core_device, self._nvml, self._splitter, int(spec))
@@ -128,7 +133,7 @@ class CudaGpu:
             else:
                 opened = self._splitter.open(piece or self._splitter.slice(partition), partition)
                 stack.callback(opened.close)
-                lane = CudaLane(self, partition, opened.stream, opened.sms, lambda: _description(opened))
+                lane = CudaLane(self, partition, opened.stream, opened.sms, lambda: self.description(opened))
         except PointError as error:
             return Refusal(partition, error)
         stack.callback(lane.close)
@@ -142,11 +147,78 @@ class CudaGpu:
 
     def gate(self, *lanes: Lane) -> Gate:
         """Hold these lanes' streams until the gate is opened."""
+        if not self.gates:
+            return OpenGate()
         return StreamGate(self.probes, [lane for lane in lanes if isinstance(lane, CudaLane)])
 
-    def annotate(self, name: str, category: str = "sweep", payload: int = 0) -> AbstractContextManager[None]:
+    @cached_property
+    def _steps(self) -> StepKernels:
+        """The kernels that frame a step of a co-location."""
+        with driver.translated("preparing the stamps"):
+            return StepKernels.load(library(), lambda kernel: self.load(kernel, None))
+
+    @cached_property
+    def _word(self) -> HostWord:
+        """Where the device writes its clock."""
+        return HostWord(self.core)
+
+    @cached_property
+    def _coruns(self) -> CoRuns:
+        """Lanes and launches of the co-locations of this process."""
+        return CoRuns(self, CoLanes(self, self._splitter), self._steps)
+
+    def corun(self, setup: CoSetup, kernels: Mapping[str, Kernel]) -> CudaCorun:
+        """Prepare the roles of one point: lanes, verified launches, graphs."""
+        return CudaCorun(self._coruns, setup, kernels)
+
+    def now_ns(self) -> int:
+        """Read the device's clock through the host's memory, in the time of one launch."""
+        self._word.clear()
+        with self._annotator.range("clock", "setup"):
+            self._read_clock(self.service)
+        now = self._word.wait()
+        if not now:
+            with driver.translated("reading the device's clock"):
+                self.service.sync()
+        return now or self._word.value
+
+    def run_nothing(self, stream: Any) -> None:
+        """Launch the smallest kernel on a stream and wait for it."""
+        self._read_clock(stream)
+        with driver.translated("launching the smallest kernel"):
+            stream.sync()
+
+    def _read_clock(self, stream: Any) -> None:
+        with driver.translated("reading the device's clock"):
+            self.core.launch(stream, self.core.LaunchConfig(grid=1, block=1), self._steps.clock, self._word.address)
+
+    @staticmethod
+    def description(opened: OpenPartition) -> dict[str, Any]:
+        """Return what a grant says of an opened partition beside its SMs."""
+        piece = opened.slice
+        return {
+            "split_method": piece.method,
+            "unit_ids": piece.unit_ids,
+            "remainder": piece.remainder,
+            "workqueue": opened.workqueue,
+            "concurrency_limit": opened.concurrency_limit,
+            "note": piece.note,
+        }
+
+    def annotate(
+        self, name: str, category: str = "sweep", payload: int = 0, family: Family | None = None
+    ) -> AbstractContextManager[None]:
         """Open an NVTX range of domain `greenbench`."""
-        return self._annotator.range(name, category, payload)
+        return self._annotator.range(name, category, payload, family)
+
+    @contextmanager
+    def profiled(self) -> Iterator[None]:
+        """Bracket launches with cuProfilerStart and cuProfilerStop, which cost nothing where no profiler waits for them."""
+        raw = driver.bindings()
+        driver.checked(raw.cuProfilerStart(), "starting the profiler")
+        # No `finally`: where a launch failed, that is what must be told.
+        yield
+        driver.checked(raw.cuProfilerStop(), "stopping the profiler")
 
     def evidence(self, *, energy: bool = False) -> Evidence:
         """Read NVML once."""
@@ -159,6 +231,8 @@ class CudaGpu:
     def close(self) -> None:
         """Free device memory and the service stream."""
         try:
+            if "_coruns" in self.__dict__:
+                self._coruns.close()
             if "arena" in self.__dict__:
                 self.arena.close()
             self.service.close()
@@ -170,18 +244,6 @@ def timer_tick_ns(lane: Lane) -> float | None:
     """Return the step of %globaltimer: the greatest common divisor of the differences that the SMs of a lane read."""
     stamps = [ns for sample in (lane.probe(), lane.probe()) for ns, _ in sample.stamps.values()]
     return float(math.gcd(*(b - a for a, b in pairwise(stamps)))) or None
-
-
-def _description(opened: OpenPartition) -> dict[str, Any]:
-    piece = opened.slice
-    return {
-        "split_method": piece.method,
-        "unit_ids": piece.unit_ids,
-        "remainder": piece.remainder,
-        "workqueue": opened.workqueue,
-        "concurrency_limit": opened.concurrency_limit,
-        "note": piece.note,
-    }
 
 
 def open_cuda(spec: str, *, cache_dir: Path | None = None) -> CudaGpu:

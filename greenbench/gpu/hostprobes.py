@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 # cudaGreenCtxCreate and its kin.
 RUNTIME_CONTEXTS = (13, 1)
+# Each destroyed context was created before, which takes 60 times as long, and leaves a descriptor behind until the process ends
+# (CUDA driver API: there is no call that frees one). A sweep that made more than 40,000 in one process lost all its context
+# points; one that made 8,000 did not, nor did a loop of 10,000 (driver 580).
+MAX_LIVES = 3
+MAX_LAUNCHES = 240
 now = time.perf_counter_ns
 
 
@@ -153,8 +158,8 @@ class HostWork:
     grid = 0
     ctas_per_sm: int | None = None
 
-    def __init__(self, action: Action, api: Api, launch: Callable[[Any], None]) -> None:
-        self._action, self._launch = action, launch
+    def __init__(self, action: Action, api: Api, launch: Callable[[Any], None], most_launches: int) -> None:
+        self._action, self._launch, self.most_launches = action, launch, most_launches
         self.config = api.value
 
     def timed(self, times: int) -> float:
@@ -189,8 +194,9 @@ def prepare(lane: CudaLane, kernel: Kernel, params: Mapping[str, ParamValue], la
     if why := obstacle(action, api, lane.cuda, lane.partition):
         raise UnsupportedError(why)
     if action is HostAction.EVENT_RECORD:
-        return HostWork(EventRecord(lane, api), api, launch)
-    return HostWork(ContextStep(lane, lane.maker(api), action), api, launch)
+        return HostWork(EventRecord(lane, api), api, launch, MAX_LAUNCHES)
+    most = MAX_LIVES if action is HostAction.CONTEXT_DESTROY else MAX_LAUNCHES
+    return HostWork(ContextStep(lane, lane.maker(api), action), api, launch, most)
 
 
 __all__ = ["RUNTIME_CONTEXTS", "HostWork", "api_of", "obstacle", "prepare"]

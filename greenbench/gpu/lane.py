@@ -85,6 +85,19 @@ class CudaLane:
         with driver.translated("clock probe"):
             return self._gpu.probes.clock(self.stream, self.sms)
 
+    def launch_probe(self, target: Any) -> None:
+        """Enqueue the clock probe on the stream, or capture it into a graph builder of it."""
+        self._gpu.probes.launch_clock(target, self.sms)
+
+    def clear_probe(self) -> None:
+        """Forget what the probe wrote."""
+        self._gpu.probes.zero_stamps(self.stream)
+
+    def read_probe(self) -> ClockSample:
+        """Wait for the stream and return what the probe wrote since it was cleared."""
+        with driver.translated("reading the clock probe"):
+            return self._gpu.probes.read_stamps(self.stream)
+
     def prepare(self, kernel: Kernel, params: Mapping[str, ParamValue], share: Work | None = None) -> Work:
         """Compile the file for this device, choose the variant for this lane's SMs, allocate and fill."""
         kernel = kernel.for_arch(self._gpu.device.arch)

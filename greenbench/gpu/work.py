@@ -166,6 +166,21 @@ class KernelWork:
         """Enqueue one launch on the lane's stream."""
         self._enqueue(self._host.stream)
 
+    def enqueue(self, target: Any) -> None:
+        """Enqueue one launch on the lane's stream, or capture it into a graph builder of that stream."""
+        self._enqueue(target)
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Threads and bytes of shared memory of one CTA."""
+        return self._shape.block, self._shape.smem
+
+    @property
+    def report_address(self) -> int:
+        """Where the kernel reports, in its first buffer set; 0 where it does not."""
+        report = self._kernel.report
+        return self._sets.pointers(0)[report.buffer] if report is not None else 0
+
     def _enqueue(self, target: Any) -> None:
         try:
             self._start(target, next(self._next))

@@ -69,8 +69,13 @@ def resolve(timing: Timing, family: Family, launch_s: float, *, on_host: bool = 
     return Timing.GRAPH if launch_s < GRAPH_BELOW_S else Timing.STEADY
 
 
-def recipe(timing: Timing, launch_s: float) -> Recipe:
-    """Size a sample to about 2 ms (at most 240 launches) and a block to 5-20 samples of about 100 ms together."""
+def most_launches(work: Work) -> int:
+    """Return how many launches of this work a sample may hold."""
+    return min(work.most_launches, MAX_LAUNCHES) if isinstance(work, HostTimed) else MAX_LAUNCHES
+
+
+def recipe(timing: Timing, launch_s: float, most: int = MAX_LAUNCHES) -> Recipe:
+    """Size a sample to about 2 ms (at most 240 launches, or `most`) and a block to 5-20 samples of about 100 ms together."""
     launch_s = max(launch_s, SHORTEST_S)
     wanted = math.ceil(SAMPLE_S / launch_s)
     if timing in COLD:
@@ -78,7 +83,7 @@ def recipe(timing: Timing, launch_s: float) -> Recipe:
     elif timing is Timing.GRAPH:
         launches = min(max(wanted, GRAPH_LAUNCHES[0]), GRAPH_LAUNCHES[1])
     else:
-        launches = min(max(wanted, 1), MAX_LAUNCHES)
+        launches = min(max(wanted, 1), most)
     samples = min(max(math.ceil(BLOCK_S / (launches * launch_s)), SAMPLES[0]), SAMPLES[1])
     return Recipe(timing, launches, samples, launch_s)
 
@@ -113,7 +118,7 @@ def estimate(gpu: Gpu, lane: Lane, work: Work) -> float:
     once = min(gated(gpu, lane, work, 1)[0] for _ in range(3))
     if once >= SAMPLE_S:
         return once
-    launches = min(max(math.ceil(SAMPLE_S / max(once, SHORTEST_S)), 1), MAX_LAUNCHES)
+    launches = min(max(math.ceil(SAMPLE_S / max(once, SHORTEST_S)), 1), most_launches(work))
     return gated(gpu, lane, work, launches)[0] / launches
 
 
@@ -130,11 +135,16 @@ def rewarm(lane: Lane, work: Work, launch_s: float) -> None:
 
 def take(gpu: Gpu, lane: Lane, work: Work, plan: Recipe) -> Taken:
     """Take the samples of one block, launch by launch."""
-    flush = (lambda: lane.flush_l2(plan.timing is Timing.COLD_DIRTY)) if plan.timing in COLD else None
+
+    def flush() -> None:
+        # From the whole device, and so outside the partition: a reader of the timeline is told that this is meant.
+        with gpu.annotate("flush", category="setup"):
+            lane.flush_l2(plan.timing is Timing.COLD_DIRTY)
+
     samples, reported, host = [], [], []
     with quiet():
         for _ in range(plan.samples):
-            device, spent = gated(gpu, lane, work, plan.launches, flush)
+            device, spent = gated(gpu, lane, work, plan.launches, flush if plan.timing in COLD else None)
             samples.append(device / plan.launches)
             if spent is not None:
                 host.append(spent)

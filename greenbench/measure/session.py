@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 
 from greenbench import stats
 from greenbench.catalog import Kernel
 from greenbench.errors import FailedError, PointError, StickyError, UnsupportedError
-from greenbench.gpu import Gpu, HostTimed, Lane, Refusal, Replay, Work
+from greenbench.gpu import ClockSample, Gpu, HostTimed, Lane, Refusal, Replay, Work
+from greenbench.gpu.annotate import MEASURING
 from greenbench.measure import sampling
 from greenbench.measure.sampling import Recipe, Taken
 from greenbench.measure.validity import judge
@@ -72,6 +73,7 @@ class Session:
         self._lanes: dict[Partition, Lane | Refusal] = {}
         self._grants: dict[Partition, Grant] = {}
         self._ready: dict[Point, Ready] = {}
+        self._phase: AbstractContextManager[None] | None = None
 
     @property
     def device(self) -> DeviceFacts:
@@ -105,7 +107,8 @@ class Session:
             text = f"leaked: {lane.grant.sms} SMs granted, the census saw {len(lane.grant.smids)}"
             return Refusal(partition, FailedError(text))
         try:
-            self._self_test(lane)
+            if self.gpu.gates:
+                self._self_test(lane)
         except PointError as error:
             if isinstance(error, StickyError):
                 raise
@@ -168,7 +171,7 @@ class Session:
         if resolved is Timing.HOT or resolved in sampling.COLD:
             # A flush makes the same buffers cold again, without the TLB misses of other ones.
             work.rotate(False)
-        plan = sampling.recipe(resolved, launch_s)
+        plan = sampling.recipe(resolved, launch_s, sampling.most_launches(work))
         graph = work.capture(plan.launches) if resolved is Timing.GRAPH else None
         if graph is not None:
             plan = replace(plan, launch_s=max(graph.run() / graph.launches, sampling.SHORTEST_S))
@@ -203,8 +206,9 @@ class Session:
     ) -> Block:
         """Visit a prepared point once: re-warm, evidence, probe, samples, probe, evidence. Seconds are the whole visit's."""
         ready = self._ready[point]
+        self._begin_measuring()
         started, began = time.time(), time.perf_counter()
-        with self.gpu.annotate(point.label(ready.recipe.timing), category="kernel", payload=round_ << 16 | ready.lane.grant.sms):
+        with self._range_of(point, round_ << 16 | ready.lane.grant.sms):
             seen = self._observe(ready)
         verdict = judge(seen.before, seen.after, seen.window_s, own_processes=own_processes)
         status, reason = verdict.status, verdict.reason
@@ -239,22 +243,42 @@ class Session:
             worker=os.getpid(),
         )
 
-    def _observe(self, ready: Ready) -> Observed:
-        lane, work, plan, graph = ready.lane, ready.work, ready.recipe, ready.replay
-        if graph is None:
-            sampling.rewarm(lane, work, plan.launch_s)
-        else:
+    def _range_of(self, point: Point, payload: int) -> AbstractContextManager[None]:
+        """Return the range of a visit: the name is the row's label, what varies from visit to visit is the payload."""
+        label, family = point.label(self._ready[point].recipe.timing), self._kernels[base_kernel(point.kernel)[0]].family
+        return self.gpu.annotate(label, category="kernel", payload=payload, family=family)
+
+    def _begin_measuring(self) -> None:
+        """Open, at the first visit, the range by which a profiler records the measuring phase; it ends with the session."""
+        if self._phase is None:
+            self._phase = self.gpu.annotate(MEASURING)
+            self._phase.__enter__()
+
+    def _rewarm(self, ready: Ready) -> None:
+        plan, graph = ready.recipe, ready.replay
+        with self.gpu.annotate("rewarm", category="setup"):
+            if graph is None:
+                sampling.rewarm(ready.lane, ready.work, plan.launch_s)
+                return
             for _ in range(max(1, int(sampling.REWARM_S / (plan.launches * plan.launch_s)))):
                 graph.run()
+
+    def _probe(self, lane: Lane) -> ClockSample:
+        with self.gpu.annotate("probe", category="setup"):
+            return lane.probe()
+
+    def _observe(self, ready: Ready) -> Observed:
+        lane, work, plan, graph = ready.lane, ready.work, ready.recipe, ready.replay
+        self._rewarm(ready)
         # The counter moves in steps of 0.1 s, so that a block of less than 2 s resolves nothing.
         energy = plan.block_s >= ENERGY_WINDOW_S
         before = self.gpu.evidence(energy=energy)
-        first = lane.probe()
+        first = self._probe(lane)
         began = time.perf_counter()
         taken = sampling.take(self.gpu, lane, work, plan) if graph is None else sampling.replay(graph, plan)
         window = time.perf_counter() - began
         replayed = graph.smids() if graph is not None else None
-        second = lane.probe()
+        second = self._probe(lane)
         smids = frozenset(first.smids) | frozenset(second.smids)
         return Observed(
             before=before,
@@ -269,8 +293,9 @@ class Session:
     def profile(self, point: Point, launches: int) -> Block:
         """Launch a prepared point that many times with no gate, for a profiler that is listening; no timing is taken."""
         ready = self._ready[point]
+        self._begin_measuring()
         began, started = time.perf_counter(), time.time()
-        with self.gpu.annotate(point.label(ready.recipe.timing), category="kernel", payload=ready.lane.grant.sms):
+        with self._range_of(point, ready.lane.grant.sms), self.gpu.profiled():
             for _ in range(launches):
                 ready.work.launch()
             ready.lane.sync()
@@ -279,6 +304,9 @@ class Session:
 
     def close(self) -> None:
         """Tear down graphs, then lanes (streams before contexts), then the device's memory."""
+        if self._phase is not None:
+            self._phase.__exit__(None, None, None)
+            self._phase = None
         for ready in self._ready.values():
             close = getattr(ready.replay, "close", None)
             if close is not None:

@@ -166,6 +166,11 @@ def _words(figure: Figure, frame: style.Frame, analysis: Analysis, left_out: int
     figure.text(left, 1 - 0.36 / frame.height, name, fontsize=13, fontweight="bold", color=style.INK)
     figure.text(left, 1 - 0.58 / frame.height, line, fontsize=9, color=style.MUTED)
     gpus = ", ".join(dict.fromkeys(gpu.name for gpu in capture.gpus.values()))
-    parts = (gpus, f"nsys {capture.product}" if capture.product else "", f"greenbench {__version__}", "taken under a profiler")
+    parts = (gpus, _recorder(capture.product), f"greenbench {__version__}", "taken under a profiler")
     text = style.plain(" · ".join(filter(None, parts)), int((frame.width - 0.4) / 0.058))
     figure.text(left, 0.13 / frame.height, text, fontsize=7.5, color=style.MUTED)
+
+
+def _recorder(product: str) -> str:
+    """Name who recorded the trace: nsys by its version, greenbench's own pass by name."""
+    return f"nsys {product}" if product and not product.startswith("greenbench") else product

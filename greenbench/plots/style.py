@@ -130,9 +130,14 @@ def fitted(text: str, inches: float, size: float, weight: str = "bold") -> str:
     """Return plain text cut to what fits a width in inches."""
     line = plain(text)
     for cut in (line, *(f"{line[:length].rstrip()}…" for length in range(len(line) - 1, 0, -1))):
-        if sum(_advance(character, weight) for character in cut) * size / 72 <= inches:
+        if text_inches(cut, size, weight) <= inches:
             return cut
     return "…"
+
+
+def text_inches(text: str, size: float, weight: str = "normal") -> float:
+    """Return how wide a text of the font is."""
+    return sum(_advance(character, weight) for character in text) * size / 72
 
 
 def number(value: float) -> str:
@@ -215,17 +220,18 @@ class EndLabel:
 def end_labels(axes: Axes, labels: Sequence[EndLabel], size: float = 8.5) -> None:
     """Write labels to the right of the axes, each at the height of its line's end, moved apart where they would meet."""
     height_pt = axes.get_position().height * axes.figure.get_figheight() * 72  # type: ignore[union-attr]
-    top = axes.get_ylim()[1]
+    # From data to shares of the axes, whatever their scale.
+    shares = axes.transScale + axes.transLimits
     ordered = sorted(labels, key=lambda label: label.y)
-    places = spread([label.y / top for label in ordered], 1.42 * size / height_pt)
-    for label, place in zip(ordered, places, strict=True):
-        end = min(label.y, top)
-        # The y axis is linear and starts at 0, so a share of its height is that share of its top.
-        near, far = (axes.transData.inverted().transform(axes.transAxes.transform((x, 0)))[0] for x in (1.012, 1.03))
+    ends = [shares.transform((label.x, label.y)) for label in ordered]
+    places = spread([float(y) for _, y in ends], 1.42 * size / height_pt)
+    for label, (x, y), place in zip(ordered, ends, places, strict=True):
+        end = min(float(y), 1.0)
         # A line, since an annotation's arrow takes ten times as long to draw.
         axes.plot(
-            [label.x, near, far],
-            [end, end, place * top],
+            [x, 1.012, 1.03],
+            [end, end, place],
+            transform=axes.transAxes,
             color=label.color,
             linewidth=0.6,
             alpha=0.6,
@@ -265,7 +271,7 @@ def wrapped(text: str, inches: float, size: float) -> list[str]:
 def heading(figure: Figure, frame: Frame, run: Run, title: str, lines: Sequence[str] = ()) -> None:
     """Write the title and the lines under it from the top left, and mark what is no measurement at the top right."""
     badge = _badge(run)
-    room = frame.width - 0.44 - (sum(_advance(c, "bold") for c in badge) * 11 / 72 + 0.3 if badge else 0)
+    room = frame.width - 0.44 - (text_inches(badge, 11, "bold") + 0.3 if badge else 0)
     place = frame.height - 0.36
     # A smaller title says more than one that is cut.
     size = next((size for size in (13.0, 12.0, 11.0) if fitted(title, room, size) == plain(title)), 11.0)

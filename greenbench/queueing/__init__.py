@@ -3,11 +3,13 @@
 This is what the modelled device answers with where a real one would run a co-location; it runs no code and measures nothing.
 
 Call
-    corun(device, roles, mechanism, sizes=(), seed=0, until_us=None) -> Outcome
+    corun(device, roles, mechanism, sizes=(), placed=(), seed=0, until_us=None) -> Outcome
 
     `device` is a `Device` (`predicted.device(model)` makes one of a modelled GPU), `roles` are `Role`s, each with the
     kernels of one step (`Piece`; `predicted.piece` makes one with `bounds.predict`) and its arrivals: a tuple of us for an
     open loop, `Closed` for a closed one. `Closed()` is a busy background, one step after the other until the rest is done.
+    `placed` says outright which SMs each role may use, how many of them at once and who goes first, where a caller has
+    partitions of its own; the sizes are then not looked at.
     `Outcome.steps[name]` holds (intended, start, end) of each step in ns, all on one clock that starts at 0; `parts` holds
     what ran when on which SMs (the timeline strip, overlap, gaps between processes), `census(name)` the SMs used.
     `tails.StepTimes.of` takes the steps as they are: latencies from the intended start, and whether the queue still grew. One
@@ -19,7 +21,8 @@ Mechanisms, and what `sizes` (SMs, one for each role, in order) means for them
     chunked            in turn on the whole device: `Role.chunk` kernels of a background, then a step of a latency role
     streams            all on the whole device, first come first served
     priority           the same, but kernels of latency roles take SMs before those of background roles
-    green              disjoint partitions of these sizes; green_balanced the same, since launch queues are not modelled
+    green              disjoint partitions of these sizes; green_balanced the same, since launch queues are not modelled, and
+                       torch_green, whose contexts another library makes
     green_background   background roles in their partitions, latency roles on every SM
     green_primary      latency roles in their partitions, background roles on every SM: a partition reserves nothing
     green_priority     green with priorities, which have nothing to decide between disjoint partitions
@@ -58,7 +61,7 @@ from collections.abc import Sequence
 
 from greenbench.queueing.feed import Feed
 from greenbench.queueing.lane import NEVER
-from greenbench.queueing.layout import SIZED, places
+from greenbench.queueing.layout import SIZED, Place, places
 from greenbench.queueing.model import Closed, Device, Kind, Mechanism, Piece, Role, Table, check, nanoseconds
 from greenbench.queueing.outcome import Outcome, Part, Step
 from greenbench.queueing.shared import Shared
@@ -73,6 +76,7 @@ def corun(
     mechanism: Mechanism,
     *,
     sizes: Sequence[int] = (),
+    placed: Sequence[Place] = (),
     seed: int = 0,
     until_us: float | None = None,
 ) -> Outcome:
@@ -85,7 +89,7 @@ def corun(
     check(device, together)
     until = NEVER if until_us is None else nanoseconds(until_us)
     if mechanism == Mechanism.ALONE:
-        return _alone(device, together, sizes, seed, until)
+        return _alone(device, together, placed or places(device, together, mechanism, sizes), seed, until)
     feeds: list[Feed] = []
 
     def goes_on(_: int) -> bool:
@@ -95,11 +99,11 @@ def corun(
     if mechanism in IN_TURN:
         parts = Turns(device, feeds, mechanism).run(until)
     else:
-        parts = Shared(device, feeds, places(device, together, mechanism, sizes)).run(until)
+        parts = Shared(device, feeds, placed or places(device, together, mechanism, sizes)).run(until)
     return _outcome(feeds, parts, until)
 
 
-def _alone(device: Device, roles: tuple[Role, ...], sizes: Sequence[int], seed: int, until: int) -> Outcome:
+def _alone(device: Device, roles: tuple[Role, ...], placed: Sequence[Place], seed: int, until: int) -> Outcome:
     """Run each role by itself; an endless one for as long as the longest of the others took."""
     longest = 0
 
@@ -108,7 +112,7 @@ def _alone(device: Device, roles: tuple[Role, ...], sizes: Sequence[int], seed: 
 
     feeds = [Feed(role, device, seed, goes_on) for role in roles]
     parts: list[Part] = []
-    found = zip(feeds, places(device, roles, Mechanism.ALONE, sizes), strict=True)
+    found = zip(feeds, placed, strict=True)
     for feed, place in sorted(found, key=lambda pair: pair[0].role.endless):
         parts += Shared(device, [feed], [place]).run(until)
         if not feed.role.endless:
@@ -131,6 +135,7 @@ __all__ = [
     "Kind",
     "Closed",
     "Piece",
+    "Place",
     "Table",
     "Outcome",
     "Step",

@@ -28,9 +28,11 @@ class Feed:
         self._random = random.Random(f"{seed}/{role.name}")
         self._open: tuple[int, ...] | None = None
         self._think = 0
+        self._until: int | None = None
         if isinstance(role.arrivals, Closed):
             self._think = nanoseconds(role.arrivals.think_us)
             self._count = math.inf if role.arrivals.steps is None else role.arrivals.steps
+            self._until = None if role.arrivals.until_us is None else nanoseconds(role.arrivals.until_us)
         else:
             self._open = tuple(map(nanoseconds, role.arrivals))
             self._count = len(self._open)
@@ -39,6 +41,8 @@ class Feed:
     def _due(self, now: int) -> int | None:
         done = len(self.steps)
         if done >= self._count or (self.role.endless and done and not self._goes_on(now)):
+            return None
+        if self._until is not None and done and now > self._until:
             return None
         if self._open is not None:
             return self._open[done]

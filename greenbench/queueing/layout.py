@@ -15,6 +15,7 @@ GREEN = frozenset(
         Mechanism.GREEN_PRIMARY,
         Mechanism.GREEN_PRIORITY,
         Mechanism.GREEN_BALANCED,
+        Mechanism.TORCH_GREEN,
     }
 )
 SIZED = GREEN | {Mechanism.MPS_LIMITED}

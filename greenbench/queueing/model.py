@@ -23,6 +23,7 @@ class Mechanism(StrEnum):
     GREEN_PRIMARY = "green_primary"
     GREEN_PRIORITY = "green_priority"
     GREEN_BALANCED = "green_balanced"
+    TORCH_GREEN = "torch_green"
     TIMESLICE = "timeslice"
     MPS = "mps"
     MPS_LIMITED = "mps_limited"
@@ -98,11 +99,13 @@ class Piece:
 class Closed:
     """A closed loop: the next step is meant to start `think_us` after the one before has ended, the first one at 0.
 
-    With `steps` None the loop is the busy background of others: it releases steps until the last of theirs has ended.
+    It is over after `steps`, or with the first step that ends past `until_us`. With neither the loop is the busy background of
+    others: it releases steps until the last of theirs has ended.
     """
 
     steps: int | None = None
     think_us: float = 0.0
+    until_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +113,32 @@ class Role:
     """A workload with a name: the kernels of one step in order, and when its steps are meant to start.
 
     `arrivals` are us, ascending (an open loop: they never move), or `Closed`. `chunk` is the number of kernels after which
-    another role may have its turn under `chunked`; None makes the whole step one chunk.
+    another role may have its turn under `chunked`, or those of each chunk in turn; None makes the whole step one chunk.
     """
 
     name: str
     kind: Kind
     step: tuple[Piece, ...]
     arrivals: tuple[float, ...] | Closed
-    chunk: int | None = None
+    chunk: int | tuple[int, ...] | None = None
 
     @property
     def endless(self) -> bool:
         """Return whether the others decide when this role ends."""
-        return isinstance(self.arrivals, Closed) and self.arrivals.steps is None
+        return isinstance(self.arrivals, Closed) and self.arrivals.steps is None and self.arrivals.until_us is None
+
+    def kernels_from(self, at: int) -> int:
+        """Return how many kernels the chunk holds that begins with kernel `at` of a step."""
+        if self.chunk is None:
+            return len(self.step) - at
+        if isinstance(self.chunk, int):
+            return self.chunk
+        begin = 0
+        for kernels in self.chunk:
+            begin += kernels
+            if at < begin:
+                return begin - at
+        return len(self.step) - at
 
 
 def nanoseconds(us: float) -> int:
@@ -153,14 +169,16 @@ def check(device: Device, roles: tuple[Role, ...]) -> None:
 def _check_role(role: Role) -> None:
     if not role.step:
         raise UsageError(f"role {role.name!r} has no kernel: a step needs at least one")
-    if role.chunk is not None and role.chunk < 1:
-        raise UsageError(f"role {role.name!r} has chunks of {role.chunk} kernels: give at least 1")
+    chunks = role.chunk if isinstance(role.chunk, tuple) else () if role.chunk is None else (role.chunk,)
+    if any(kernels < 1 for kernels in chunks):
+        raise UsageError(f"role {role.name!r} has chunks of {min(chunks)} kernels: give at least 1")
     for piece in role.step:
         if (piece.ctas is not None and piece.ctas < 1) or piece.ctas_per_sm < 1 or not 0 <= piece.hbm_bytes < math.inf:
             raise UsageError(f"kernel {piece.name!r} of role {role.name!r} has a grid below 1, or bytes that cannot be moved")
     if isinstance(role.arrivals, Closed):
-        if (role.arrivals.steps or 0) < 0 or not 0 <= role.arrivals.think_us < math.inf:
-            raise UsageError(f"role {role.name!r} has a negative number of steps or time between them: give zero or more")
+        until = role.arrivals.until_us
+        if (role.arrivals.steps or 0) < 0 or not 0 <= role.arrivals.think_us < math.inf or not 0 <= (until or 0.0) < math.inf:
+            raise UsageError(f"role {role.name!r} has a negative number of steps, time between them or end: give zero or more")
         return
     before = 0.0
     for at in role.arrivals:

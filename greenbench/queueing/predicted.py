@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from greenbench import bounds
 from greenbench.facts import ModelFacts
@@ -33,15 +34,19 @@ def device(model: ModelFacts) -> Device:
     return Device(model.device.sm_count, reached, gap_us=model.launch_us, jitter_pct=model.jitter_pct)
 
 
-def piece(model: ModelFacts, work: Work) -> Piece:
-    """Return the kernel with its predicted time on n SMs, without the launch, which is the device's gap between kernels."""
+def piece(model: ModelFacts, work: Work, sm_clock_mhz: float | None = None) -> Piece:
+    """Return the kernel with its predicted time on n SMs, without the launch, which is the device's gap between kernels.
+
+    Without a clock it is the model's own.
+    """
     moved = work.bytes or 0.0
     if work.resident:
         moved = bounds.hbm_bytes(model.device, moved, work.working_set_bytes)
-    return Piece(_times(model, work), moved, work.grid, work.ctas_per_sm, work.name)
+    return Piece(_times(model, work, sm_clock_mhz), moved, work.grid, work.ctas_per_sm, work.name)
 
 
-def _times(model: ModelFacts, work: Work) -> Callable[[int], float]:
+def _times(model: ModelFacts, work: Work, sm_clock_mhz: float | None) -> Callable[[int], float]:
+    @cache
     def us(sms: int) -> float:
         found = bounds.predict(
             model,
@@ -54,6 +59,7 @@ def _times(model: ModelFacts, work: Work) -> Callable[[int], float]:
             written_bytes=work.written_bytes,
             grid=work.grid,
             resident=work.resident,
+            sm_clock_mhz=sm_clock_mhz,
         )
         # A kernel that does nothing measurable still ends after it starts.
         return max(found.us - model.launch_us, 1e-3)

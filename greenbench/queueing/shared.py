@@ -30,7 +30,7 @@ class Shared:
         now = -1
         while (now := self._next(now)) <= until and now < NEVER:
             self._retire(now)
-            waiting = [lane for lane in self._lanes if lane.ready <= now and lane.left]
+            waiting = [lane for lane in self._lanes if lane.ready <= now and lane.left and lane.held < lane.most]
             if len(waiting) == 1 and not self._running:
                 self._solo(waiting[0], now, until)
             elif waiting:

@@ -20,7 +20,7 @@ class _Tenant:
         self._gap = nanoseconds(device.gap_us)
         self._costs = [Cost(piece, device, device.sms).on(device.sms)[0] for piece in feed.role.step]
         self._times: list[int] = []  # of the step begun; empty between steps
-        self._at = 0
+        self.at = 0
         self._left = 0  # ns of the kernel at which it is
         self._start = -1
         self._ready = 0
@@ -42,18 +42,18 @@ class _Tenant:
             if self._left:
                 break
             kernels -= 1
-            self._at += 1
-            if self._at == len(self._times):
+            self.at += 1
+            if self.at == len(self._times):
                 self._times = []
                 self.feed.done(self._start, now)
                 break
-            self._left = self._times[self._at]
+            self._left = self._times[self.at]
             self._ready = now + self._gap
         return now
 
     def _begin(self, now: int) -> None:
         self._times = [max(1, round(ns * factor)) for ns, factor in zip(self._costs, self.feed.factors(), strict=True)]
-        self._at, self._left, self._start = 0, self._times[0], -1
+        self.at, self._left, self._start = 0, self._times[0], -1
         self._ready = self.feed.head if self.feed.head is not None else now
 
     def _note(self, start: int, end: int) -> None:
@@ -61,7 +61,7 @@ class _Tenant:
             if self._start < 0:
                 self._start = start
             step = len(self.feed.steps)
-            self._parts.append(Part(self.feed.role.name, step, self._at, self._ready, start, end, self._smids))
+            self._parts.append(Part(self.feed.role.name, step, self.at, self._ready, start, end, self._smids))
 
 
 class Turns:
@@ -98,7 +98,7 @@ class Turns:
         role = tenant.feed.role
         whole = len(role.step)
         if self._slice is None:
-            chunk = role.chunk if self._chunked and role.kind == Kind.BACKGROUND and role.chunk else whole
+            chunk = role.kernels_from(tenant.at) if self._chunked and role.kind == Kind.BACKGROUND else whole
             return tenant.run(now, chunk, NEVER)
         until = now + self._slice
         while now < until and tenant.waits(now):

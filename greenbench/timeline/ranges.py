@@ -19,7 +19,11 @@ OWN_DOMAIN = "greenbench"
 MOST_RANGES = 200
 # Work of these ranges is meant to run outside green contexts: warm-up, flush and filler, and mechanisms without partitions.
 SETUP = "setup"
-UNPARTITIONED = frozenset({"streams", "priority", "alone", "primary", "setup"})
+UNPARTITIONED = frozenset(
+    {"streams", "priority", "alone", "primary", "setup"}
+    # One role of these has a green context, the other none, as the user asked.
+    | {"green_background", "green_primary"}
+)
 _SMS = re.compile(r"(?:^|[^A-Za-z0-9_])sms=([0-9]{1,5})(?![0-9])")
 _SMS_BITS = 16
 
@@ -78,7 +82,7 @@ def exempt_ranges(capture: Capture) -> Flags:
     """Return which ranges are meant to hold work outside green contexts: category `setup`, or so named by greenbench."""
     ranges, texts = capture.ranges, capture.texts
     setup = [index for index, text in enumerate(texts) if text == SETUP]
-    named = [index for index, text in enumerate(texts) if UNPARTITIONED & set(re.split(r"[^a-z]+", text.lower()))]
+    named = [index for index, text in enumerate(texts) if UNPARTITIONED & set(re.split(r"[^a-z_]+", text.lower()))]
     own = [index for index, text in enumerate(texts) if text == OWN_DOMAIN]
     in_own = np.isin(ranges.domain, np.array(own, np.int64)) & np.isin(ranges.name, np.array(named, np.int64))
     found: Flags = np.isin(ranges.category, np.array(setup, np.int64)) | in_own
@@ -172,7 +176,8 @@ def with_reported_sms(capture: Capture, attribution: Attribution) -> Capture:
     """Fill in the SM counts of green contexts that the file does not have, from ranges that name the count of their lane.
 
     A range tells it as `sms=N` in its name or, in greenbench's own domain and category `kernel`, in the low 16 bits of its
-    payload. It counts where all kernels of the range ran in one green context; contradictions are a note.
+    payload. It counts where all kernels of the range, those of setup ranges in it left out, ran in one green context;
+    contradictions are a note.
     """
     ranges = capture.ranges
     told = {index: int(match[1]) for index, text in enumerate(capture.texts) if (match := _SMS.search(text))}
@@ -182,6 +187,11 @@ def with_reported_sms(capture: Capture, attribution: Attribution) -> Capture:
     by_payload = np.isin(ranges.domain, own) & np.isin(ranges.category, kernel) & (ranges.payload > 0)
     named = np.isin(ranges.name, np.array(list(told), np.int64))
     computing = capture.work.computes[attribution.work] & (named | by_payload)[attribution.range]
+    # A flush inside the range of a point runs elsewhere, and is no kernel of that point.
+    exempt = exempt_ranges(capture)
+    excused = np.zeros(len(capture.work), np.bool_)
+    excused[attribution.work[exempt[attribution.range]]] = True
+    computing &= exempt[attribution.range] | ~excused[attribution.work]
     place, where = capture.work.place[attribution.work[computing]], attribution.range[computing]
     lowest, highest = np.full(len(ranges), len(capture.contexts)), np.full(len(ranges), NOTHING)
     np.minimum.at(lowest, where, place)

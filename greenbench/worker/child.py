@@ -7,17 +7,20 @@ import faulthandler
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from greenbench import errors
-from greenbench.catalog import library
+from greenbench.catalog import Kernel, library
+from greenbench.costeps import CoSchedule, CoSetup, RolePrepared, Trace
 from greenbench.errors import GreenbenchError, PointError
-from greenbench.gpu import open_gpu
+from greenbench.gpu import Corun, open_gpu
+from greenbench.gpu.witness import Witness
 from greenbench.measure import Session
 from greenbench.schema import Block, BlockKind, DeviceFacts, Evidence, Grant, Partition, Point, Prepared, Timing
+from greenbench.timeline.recorded import RangeSeen, Recorded
 from greenbench.worker.spawning import ignore_ctrl_c
 
 PR_SET_PDEATHSIG = 1
@@ -28,6 +31,9 @@ class Server:
 
     def __init__(self) -> None:
         self._session: Session | None = None
+        self._kernels: Mapping[str, Kernel] = {}
+        self._corun: tuple[CoSetup, Corun] | None = None
+        self._witness: Witness | None = None
 
     @property
     def session(self) -> Session:
@@ -36,10 +42,20 @@ class Server:
             raise GreenbenchError("internal: hello comes first")
         return self._session
 
-    def hello(self, device: str, kernel_dirs: Sequence[Path], cache_dir: Path | None) -> tuple[DeviceFacts, str]:
-        """Open the device; return its facts and why it must not be measured, if so."""
+    def hello(
+        self, device: str, kernel_dirs: Sequence[Path], cache_dir: Path | None, traced: bool = False, gates: bool = True
+    ) -> tuple[DeviceFacts, str]:
+        """Open the device; return its facts and why it must not be measured, if so.
+
+        `traced` puts it under a witness, and without `gates` no stream waits for the host, as a profiler needs it.
+        """
+        if traced:
+            # CUPTI sees the contexts that are made after it only.
+            self._witness = Witness(calls=True)
         gpu = open_gpu(device, cache_dir=cache_dir)
-        self._session = Session(gpu, library(kernel_dirs))
+        gpu.gates = gates
+        self._kernels = library(kernel_dirs)
+        self._session = Session(gpu, self._kernels)
         return gpu.device, gpu.allowance()
 
     def open(self, partitions: Sequence[Partition]) -> tuple[list[Grant | tuple[str, str]], DeviceFacts]:
@@ -63,15 +79,62 @@ class Server:
         """Launch a prepared point for a profiler."""
         return self.session.profile(point, launches)
 
+    def trace(self, point: Point, launches: int) -> Recorded:
+        """Launch a prepared point under the witness; return what it saw of that alone."""
+        if self._witness is None:
+            raise GreenbenchError("internal: this worker was not started to be traced")
+        self._witness.take()
+        began = self._witness.now_ns()
+        block = self.session.profile(point, launches)
+        label = point.label(block.timing)
+        return self._witness.record(RangeSeen(label, began, self._witness.now_ns(), payload=block.sms_granted or 0))
+
     def evidence(self) -> Evidence:
         """Read NVML."""
         return self.session.gpu.evidence()
 
+    def co_prepare(self, setup: CoSetup) -> tuple[RolePrepared, ...]:
+        """Prepare the roles of a point, after giving up those of the point before: only one holds memory and queues."""
+        return self._prepared(setup).prepared
+
+    def co_run(self, setup: CoSetup, schedule: CoSchedule) -> Trace:
+        """Run the schedule of a point, which is prepared anew if it is not the latest."""
+        corun = self._prepared(setup)
+        with self.session.gpu.annotate(_range_name(setup), category="workload", payload=sum(setup.sizes[:1])):
+            return corun.run(schedule)
+
+    def co_now(self) -> int:
+        """Read the device's clock, in ns."""
+        return self.session.gpu.now_ns()
+
+    def co_drop(self) -> None:
+        """Give up the prepared roles, so that other processes have the device to themselves."""
+        if self._corun is not None:
+            self._corun[1].close()
+            self._corun = None
+
+    def _prepared(self, setup: CoSetup) -> Corun:
+        if self._corun is None or self._corun[0] != setup:
+            self.co_drop()
+            with self.session.gpu.annotate("prepare", category="setup"):
+                self._corun = (setup, self.session.gpu.corun(setup, self._kernels))
+        return self._corun[1]
+
     def close(self) -> None:
         """Tear everything down in order."""
+        self.co_drop()
         if self._session is not None:
             self._session.close()
             self._session = None
+        if self._witness is not None:
+            self._witness.close()
+            self._witness = None
+
+
+def _range_name(setup: CoSetup) -> str:
+    """Name the NVTX range of a co-location: its mechanism, and the sizes of its split."""
+    sizes = "+".join(map(str, setup.sizes))
+    return f"{setup.mechanism.value}@{sizes}" if sizes else setup.mechanism.value
 
 
 def _portable(error: GreenbenchError) -> tuple[str, str]:

@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from greenbench import errors
+from greenbench.costeps import CoSchedule, CoSetup, RolePrepared, Trace
 from greenbench.errors import GreenbenchError, StickyError
 from greenbench.schema import Block, BlockKind, DeviceFacts, Evidence, Grant, Partition, Point, Prepared, Timing
+from greenbench.timeline.recorded import Recorded
 from greenbench.worker.spawning import ctrl_c_held
 
 START_TIMEOUT_S = 120.0
 GRACE_S = 3.0
+# Under nsys a process writes out what was recorded of it before it ends; a signal would cut that short.
+PROFILER_SESSION = "NSYS_PROFILING_SESSION_ID"
+WATCHED_GRACE_S = 30.0
 # A child whose pipe has closed is on its way out already.
 GOING_S = 0.2
 POLL_S = 0.2
@@ -41,8 +46,10 @@ class Worker:
         environment: Mapping[str, str] | None = None,
         cache_dir: Path | None = None,
         log: Path | None = None,
+        traced: bool = False,
+        gates: bool = True,
     ) -> None:
-        self._hello = (device, tuple(kernel_dirs), cache_dir)
+        self._hello = (device, tuple(kernel_dirs), cache_dir, traced, gates)
         self._environment = dict(environment or {})
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,8 +66,13 @@ class Worker:
 
         Raises what the device says (MachineError's kin), or Lost if the child dies on the way.
         """
+        self.begin_start()
+        return self.finish_start()
+
+    def begin_start(self) -> None:
+        """Spawn the child and ask it to open the device, without waiting: several may come up at once. Raises as `start`."""
         ours, theirs = Pipe(duplex=True)
-        environment = {**os.environ, **self._environment, "PYTHONPATH": _python_path()}
+        environment = {**os.environ, **self._environment, "PYTHONPATH": python_path()}
         output: IO[bytes] | int = subprocess.DEVNULL
         if self._log is not None:
             output = self._log.open("ab")
@@ -80,7 +92,11 @@ class Worker:
             if not isinstance(output, int):
                 output.close()
         self._pipe = ours
-        facts: tuple[DeviceFacts, str] = self._call("hello", *self._hello, timeout_s=START_TIMEOUT_S)
+        self._send("hello", *self._hello)
+
+    def finish_start(self) -> tuple[DeviceFacts, str]:
+        """Wait for what `begin_start` asked for; returns and raises as `start`."""
+        facts: tuple[DeviceFacts, str] = self._wait(START_TIMEOUT_S)
         self.device = facts[0]
         return facts
 
@@ -108,18 +124,61 @@ class Worker:
         block: Block = self._call("profile", point, launches, timeout_s=timeout_s)
         return block
 
+    def trace(self, point: Point, launches: int, *, timeout_s: float) -> Recorded:
+        """Launch a prepared point in a worker that was started to be traced; returns what CUPTI saw of that."""
+        recorded: Recorded = self._call("trace", point, launches, timeout_s=timeout_s)
+        return recorded
+
+    def co_prepare(self, setup: CoSetup, *, timeout_s: float) -> tuple[RolePrepared, ...]:
+        """Prepare the roles of a point of a co-location."""
+        prepared: tuple[RolePrepared, ...] = self._call("co_prepare", setup, timeout_s=timeout_s)
+        return prepared
+
+    def co_run(self, setup: CoSetup, schedule: CoSchedule, *, timeout_s: float) -> Trace:
+        """Run a schedule of a point, prepared before or not."""
+        self.start_co_run(setup, schedule)
+        return self.finish_co_run(timeout_s=timeout_s)
+
+    def start_co_run(self, setup: CoSetup, schedule: CoSchedule) -> None:
+        """Ask for a run without waiting for it: processes that run at once are started one after the other."""
+        self._send("co_run", setup, schedule)
+
+    def finish_co_run(self, *, timeout_s: float) -> Trace:
+        """Wait for the run that was started."""
+        trace: Trace = self._wait(timeout_s)
+        return trace
+
+    def co_now(self, *, timeout_s: float = START_TIMEOUT_S) -> int:
+        """Read the device's clock, in ns."""
+        return int(self._call("co_now", timeout_s=timeout_s))
+
+    def co_drop(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Give up the prepared roles of a co-location."""
+        self._call("co_drop", timeout_s=timeout_s)
+
     def evidence(self, *, timeout_s: float = START_TIMEOUT_S) -> Evidence:
         """Read NVML once."""
         reading: Evidence = self._call("evidence", timeout_s=timeout_s)
         return reading
 
     def _call(self, verb: str, *args: object, timeout_s: float) -> Any:
+        self._send(verb, *args)
+        return self._wait(timeout_s)
+
+    def _send(self, verb: str, *args: object) -> None:
+        if self._pipe is None:
+            raise Lost("the worker was not started")
+        try:
+            self._pipe.send((verb, args))
+        except (ConnectionResetError, BrokenPipeError) as error:
+            raise Lost(self._epitaph()) from error
+
+    def _wait(self, timeout_s: float) -> Any:
         pipe = self._pipe
         if pipe is None:
             raise Lost("the worker was not started")
         deadline = time.monotonic() + timeout_s
         try:
-            pipe.send((verb, args))
             # Short polls, so that Ctrl-C is seen at once.
             while not pipe.poll(min(POLL_S, max(deadline - time.monotonic(), 0.0))):
                 if time.monotonic() >= deadline:
@@ -155,8 +214,11 @@ class Worker:
         if self._pipe is None:
             return
         # It is to end either way; what it could not tear down goes with its process.
+        watched = bool(os.environ.get(PROFILER_SESSION))
         with suppress(GreenbenchError):
-            self._call("close", timeout_s=GRACE_S)
+            self._call("close", timeout_s=WATCHED_GRACE_S if watched else GRACE_S)
+            if watched:
+                self._reap(WATCHED_GRACE_S)
         self.kill()
 
     def kill(self) -> None:
@@ -179,7 +241,7 @@ class Worker:
         process.wait()
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """Put the folder of this package first, so that the child imports the same code."""
     own = str(Path(__file__).resolve().parents[2])
     rest = os.environ.get("PYTHONPATH", "")

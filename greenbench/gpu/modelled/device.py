@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from greenbench.catalog import Kernel
+from greenbench.costeps import CoSetup
 from greenbench.errors import UnsupportedError
-from greenbench.gpu import Gate, Lane, Refusal
+from greenbench.gpu import Gate, Lane, OpenGate, Refusal
 from greenbench.gpu.annotate import Annotator
+from greenbench.gpu.modelled.corun import ModelledCorun
 from greenbench.gpu.modelled.faults import NOWHERE, FaultKind
 from greenbench.gpu.modelled.grants import SplitRules
-from greenbench.gpu.modelled.lane import ModelledGate, ModelledLane
+from greenbench.gpu.modelled.lane import EPOCH_NS, ModelledGate, ModelledLane
 from greenbench.gpu.modelled.spec import ModelSpec
 from greenbench.gpu.modelled.state import DeviceState
 from greenbench.gpu.mps import share_obstacle
-from greenbench.schema import DeviceFacts, Evidence, Partition
+from greenbench.schema import DeviceFacts, Evidence, Family, Partition
 
 # NVML's clock event reasons.
 POWER_CAP_REASON = 0x4
@@ -33,6 +36,7 @@ class ModelledGpu:
         self._rules = SplitRules(spec.facts.device, frozenset(spec.facts.refused_sms))
         self._annotator = Annotator()
         self.device: DeviceFacts = spec.facts.device
+        self.gates = True
 
     @contextmanager
     def lanes(self, partitions: Sequence[Partition], *, disjoint: bool = False) -> Iterator[list[Lane | Refusal]]:
@@ -54,11 +58,27 @@ class ModelledGpu:
 
     def gate(self, *lanes: Lane) -> Gate:
         """Hold these lanes until the gate is opened."""
+        if not self.gates:
+            return OpenGate()
         return ModelledGate(tuple(lane for lane in lanes if isinstance(lane, ModelledLane)))
 
-    def annotate(self, name: str, category: str = "sweep", payload: int | None = None) -> AbstractContextManager[None]:
+    def corun(self, setup: CoSetup, kernels: Mapping[str, Kernel]) -> ModelledCorun:
+        """Prepare the roles of one point, whatever its mechanism; raises the PointError that is the point's outcome."""
+        return ModelledCorun(self._state, self._rules, self.evidence, setup, kernels)
+
+    def now_ns(self) -> int:
+        """Read the virtual clock, on which the stamps of co-runs are."""
+        return EPOCH_NS + int(self._state.now_ns)
+
+    def annotate(
+        self, name: str, category: str = "sweep", payload: int | None = None, family: Family | None = None
+    ) -> AbstractContextManager[None]:
         """Open an NVTX range of domain `greenbench`."""
-        return self._annotator.range(name, category, payload)
+        return self._annotator.range(name, category, payload, family)
+
+    def profiled(self) -> AbstractContextManager[None]:
+        """Do nothing: no profiler sees what does not run."""
+        return nullcontext()
 
     def evidence(self, *, energy: bool = False) -> Evidence:
         """Return what NVML would show at the latest visit; counters run while a fault lasts."""

@@ -6,6 +6,8 @@ strikes from block `at_block` on (default 1), at most `times` times (default: al
 every occurrence, one that lasts counts blocks. `times` is counted in `state`, a file beside the model file, where that is named;
 otherwise counting begins anew in every process. Block numbers always begin anew. A fault without `kernel` strikes all but
 kernels of family probe, with which greenbench tests itself; before the first launch it shows, but uses nothing up.
+
+Of a kernel in co-runs, block k is the k-th co-run in which it takes part on as many SMs (`corun`).
 """
 
 from __future__ import annotations

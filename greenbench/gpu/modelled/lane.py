@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -90,6 +90,10 @@ class ModelledLane:
     def seen(self) -> tuple[int, ...]:
         """Return the SM ids that CTAs of this lane run on now."""
         return self._with_leak(self._granted, self._state.visit)
+
+    def seen_at(self, visits: Iterable[Visit]) -> tuple[int, ...]:
+        """Return the SM ids that CTAs of this lane ran on at these visits."""
+        return tuple(sorted({smid for visit in visits for smid in self._with_leak(self._granted, visit)} | set(self._granted)))
 
     def census(self) -> tuple[int, ...]:
         """Return the SM ids of the lane."""

@@ -9,17 +9,37 @@ from greenbench.corow import CoRow
 from greenbench.records import LIST_SEPARATOR
 from greenbench.schema import Flag, ParamValue
 from greenbench.slo import Slo, Verdict
-from greenbench.tails import SATURATION_LEAST, Metric, StepTimes, goodput_per_s, per_second, saturated, slowdown, tail_columns
+from greenbench.stats import percentile
+from greenbench.tails import (
+    P50_LEAST,
+    SATURATION_LEAST,
+    Metric,
+    StepTimes,
+    goodput_per_s,
+    per_second,
+    saturated,
+    slowdown,
+    tail_columns,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleTimes:
-    """The steps of one role at one point; `alone` are those of the role by itself on the same partition, where they are known."""
+    """The steps of one role at one point; `alone` are those of the role by itself on the same partition, where they are known.
+
+    `pieces` are [start, end) of every piece of steps that give way between them, empty where a step runs through.
+    """
 
     times: StepTimes
     metrics: tuple[Metric, ...]
     tokens: int | None = None
     alone: StepTimes | None = None
+    pieces: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def running(self) -> tuple[tuple[int, int], ...]:
+        """When something of the role ran: a step that gives way does not, between its pieces."""
+        return self.pieces or self.times.intervals
 
 
 def co_label(
@@ -52,6 +72,17 @@ def overlap_fraction(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]])
     return overlap(first, second) / shorter if shorter else None
 
 
+def service_slowdown(beside: StepTimes, alone: StepTimes) -> float | None:
+    """Return the median time of a step from its start to its end beside a load, over that alone on the same partition.
+
+    Waiting in the queue is not in it, so that it exists where the queue grows without end, which is where a load hurts most.
+    None below 6 steps.
+    """
+    medians = [percentile([(end - start) / 1e3 for start, end in each.intervals], 50, P50_LEAST) for each in (beside, alone)]
+    ours, base = medians
+    return ours / base if ours is not None and base else None
+
+
 def judged(roles: Sequence[RoleTimes], slo: Slo) -> tuple[Verdict, str]:
     """Return whether a point meets the objectives, all roles together, and which one decides."""
     latencies = {metric: role.times.latencies_us for role in roles for metric in role.metrics}
@@ -80,7 +111,7 @@ def with_figures(row: CoRow, role: RoleTimes, other: RoleTimes | None, slo: Slo 
         slo=slo.text if slo else "",
         slo_met=met.value,
         saturated=str(growing).lower() if len(times) >= SATURATION_LEAST else "",
-        overlap_frac=overlap_fraction(times.intervals, other.times.intervals) if other else None,
+        overlap_frac=overlap_fraction(role.running, other.running) if other else None,
         slowdown=slowdown(times, role.alone) if role.alone else None,
         flags=LIST_SEPARATOR.join(dict.fromkeys(flags)),
     )
