@@ -149,7 +149,8 @@ def serve(pipe: Connection) -> None:
     while True:
         try:
             verb, args = pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
+            # A parent that was killed may close the pipe with a reply still in it.
             return
         reply: tuple[str, Any]
         try:
@@ -158,7 +159,7 @@ def serve(pipe: Connection) -> None:
             reply = ("error", _portable(error))
         try:
             pipe.send(reply)
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             return
         if verb == "close":
             return
