@@ -8,6 +8,7 @@ between them have two cells of their own, as many entries a step as it has piece
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -26,6 +27,14 @@ from greenbench.tails import Metric, StepTimes
 ROLE_SEPARATOR = "|"
 STAMPS = ("due_ns", "start_ns", "end_ns", "late_ns")
 PIECES = ("piece_start_ns", "piece_end_ns")
+
+# More SMs than any GPU has.
+MOST_SMS = 100_000
+# The least that a number of a visit, and of a role, can be.
+LEAST = dict.fromkeys(("seq", "started", "seconds", "place", "rate_per_s", "warm_ns", "window_s"), 0)
+LEAST |= dict.fromkeys(("attempt", "concurrency_limit", "connections", "chunk", "processes"), 1)
+ROLE_LEAST = dict.fromkeys(("slot", "rate_per_s", "due", "step_us", "create_us", "destroy_us", "first_launch_us"), 0)
+ROLE_LEAST |= {"tokens": 1, "sm_clock_mhz": 0}
 
 _Value = TypeVar("_Value", int, float)
 
@@ -323,9 +332,33 @@ def _visit(line: _Line, place: str) -> CoVisit:
         except ValueError as error:
             raise ResultFileError(f"{place}, role {each.name!r}: {error}") from error
         roles.append(role)
+    _refuse_impossible(line, facts, place)
     same: dict[str, Any] = {name: getattr(line, name) for name in _PLAIN}
     same |= {name: _from_text(line, name, Evidence, place) for name in ("before", "after")}
     return CoVisit(**same, roles=tuple(roles))
+
+
+def _refuse_impossible(line: _Line, facts: Sequence[RoleFacts], place: str) -> None:
+    """Refuse numbers that no visit has: below the least of their column, or SMs that no GPU has."""
+    for name, least in LEAST.items():
+        _refuse_outside(getattr(line, name), name, least, math.inf, place)
+    for size in line.sizes:
+        _refuse_outside(size, "sizes", 1, MOST_SMS, place)
+    for each in facts:
+        where = f"{place}, role {each.name!r}"
+        for name, least in ROLE_LEAST.items():
+            _refuse_outside(getattr(each, name), name, least, math.inf, where)
+        for smid in (*each.smids, *(each.grant.smids if each.grant else ())):
+            _refuse_outside(smid, "smids", 0, MOST_SMS, where)
+        if each.grant is not None:
+            _refuse_outside(each.grant.sms, "grant.sms", 1, MOST_SMS, where)
+
+
+def _refuse_outside(value: float | None, name: str, least: float, most: float, place: str) -> None:
+    if value is None or (least <= value <= most and math.isfinite(value)):
+        return
+    span = f"{least:g} or more" if math.isinf(most) else f"from {least:g} to {most:g}"
+    raise ResultFileError(f"{place}, column {name}: {value} cannot be; it is {span}")
 
 
 def _chunks(starts: Sequence[int], ends: Sequence[int], steps: int, place: str) -> tuple[tuple[int, int], ...]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from greenbench.errors import KernelFileError
 from greenbench.expr import FUNCTIONS, Expr, did_you_mean, parse
 from greenbench.kernel import BUILT_IN_NAMES
+from greenbench.tomlfile import DeepTomlError, TomlError, parse_toml
 
 MAX_SIZE = 65536
 HOW_TO_ADD = 'start the file with a comment "/* greenbench ... */" that holds TOML (family, summary, entry, args, [launch])'
@@ -67,14 +67,14 @@ def extract(file: str, source: str) -> FrontMatter:
 
 def _parse_toml(file: str, text: str) -> dict[str, object]:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return parse_toml(text)
+    except DeepTomlError:
+        raise KernelFileError(f"{file}: the front matter is nested too deeply") from None
+    except TomlError as error:
         problem, _, where = str(error).partition(" (at ")
         found = re.search(r"line (\d+)", where)
         line = int(found.group(1)) if found else text.count("\n") + 1
         raise KernelFileError(f"{file}:{line}: the front matter is not valid TOML: {problem}") from None
-    except RecursionError:
-        raise KernelFileError(f"{file}: the front matter is nested too deeply") from None
 
 
 class _Scanner:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,11 +26,13 @@ from greenbench.picks import KernelChoice, apply_settings, read_choices, read_sm
 from greenbench.planrecord import KernelRecord, read_plan_record
 from greenbench.schema import DeviceFacts, ParamValue, Partition, Point, Scope, Timing
 from greenbench.sms import SmsSpec, parse_sms
+from greenbench.tomlfile import read_toml
 from greenbench.yardsticks import WAYS
 
 DEFAULT_PLAN = "quick"
 # Which command a plan file is for stands in its key `command`; one without is a sweep.
 SWEEP = "sweep"
+COMMANDS = (SWEEP, "colocate", "switch")
 # Six blocks are the fewest with a 95 % interval of their median; fifteen where the interval stays wide.
 ROUNDS, MAX_ROUNDS = 6, 15
 KEYS = (
@@ -130,7 +131,7 @@ def plan_names(command: str = SWEEP) -> list[str]:
 
 def plan_summaries(command: str = SWEEP) -> dict[str, str]:
     """Return the plans that ship with greenbench for a command, each with the line that says what it is for."""
-    tables = {path.stem: _load_toml(path) for path in sorted(sweeps_dir().glob("*.toml"))}
+    tables = {path.stem: read_toml(path, "plan", PlanError) for path in sorted(sweeps_dir().glob("*.toml"))}
     return {name: str(table.get("summary", "")) for name, table in tables.items() if table.get("command", SWEEP) == command}
 
 
@@ -183,20 +184,13 @@ def plan_path(name: str | Path, command: str = SWEEP) -> Path:
 
 def read_plan_file(path: Path, command: str = SWEEP) -> dict[str, object]:
     """Return the keys of a plan file without `command`; raises PlanError where it is for another command."""
-    table = _load_toml(path)
+    table = read_toml(path, "plan", PlanError)
     meant = table.pop("command", SWEEP)
+    if meant not in COMMANDS:
+        raise PlanError(f"{path}: command: {meant!r} is no command that has plans; give {' or '.join(map(repr, COMMANDS))}")
     if meant != command:
         raise PlanError(f"{path} is a plan of greenbench {meant}, not of greenbench {command}; give it to the other command")
     return table
-
-
-def _load_toml(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PlanError(f"plan {path} cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"plan {path} is not TOML: {error}") from error
 
 
 def _read_keys(plan: Plan, table: Mapping[str, object], place: str, kernels: Mapping[str, Kernel]) -> Plan:

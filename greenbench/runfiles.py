@@ -196,6 +196,19 @@ def read_corows(path: Path) -> list[CoRow]:
     return _read_table(path, CoRow)
 
 
+def readable_corows(path: Path) -> list[CoRow]:
+    """Return the rows that can be read of a rows.csv which cannot be read as a whole: none where its head is lost."""
+    rows: list[CoRow] = []
+    with suppress(ResultFileError):
+        lines, rest = split_lines(_read(path).removeprefix(b"\xef\xbb\xbf"))
+        header = parse_line(lines[0], f"{path} header") if lines else []
+        check_header(CoRow, header, path)
+        for line in (*lines[1:], rest):
+            with suppress(ResultFileError):
+                rows.append(_parse_row(CoRow, header, parse_line(line, str(path)), str(path)))
+    return rows
+
+
 def _read_table(path: Path, record: type[_Line]) -> list[_Line]:
     inside = path / "rows.csv"
     path = inside if path.is_dir() and (path.name != inside.name or inside.exists()) else path
@@ -290,6 +303,7 @@ __all__ = [
     "read_journal",
     "read_meta",
     "read_rows",
+    "readable_corows",
     "resume_obstacle",
     "void_reason",
     "voided",

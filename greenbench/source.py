@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from greenbench.errors import KernelFileError
+from greenbench.storage import why_no_file
 
 MAX_SOURCE = 4 * 2**20
 
@@ -55,6 +56,8 @@ class Definition:
 
 def read_source(path: Path) -> str:
     """Return the text of a source file with Unix line ends, or say in one sentence why there is none."""
+    if problem := why_no_file(path):
+        raise KernelFileError(f"{path} {problem}; a kernel is a .cu file")
     try:
         data = path.read_bytes()
     except FileNotFoundError:

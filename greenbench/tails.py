@@ -152,17 +152,23 @@ def _relative_variance(values: Sequence[float]) -> float:
     return statistics.pvariance(values, mean) / mean**2 if mean > 0 else 0.0
 
 
-def per_second(times: StepTimes, each: float = 1) -> float | None:
-    """Return steps a second, each counted as `each` tokens or operations, or None without steps."""
-    seconds = times.seconds
-    return len(times) * each / seconds if seconds > 0 else None
+def per_second(times: StepTimes, each: float = 1, window_s: float | None = None) -> float | None:
+    """Return steps a second, each counted as `each` tokens or operations, or None without steps.
+
+    `window_s` is the time in which they could come: few steps of an open loop fill little of it. None is the time that they took,
+    which is right for a closed loop.
+    """
+    return _rate(len(times) * each, times, window_s)
 
 
-def goodput_per_s(times: StepTimes, limit_us: float) -> float | None:
-    """Return the steps a second whose own latency is within the limit, or None without steps."""
-    seconds = times.seconds
-    good = sum(latency <= limit_us for latency in times.latencies_us)
-    return good / seconds if seconds > 0 else None
+def goodput_per_s(times: StepTimes, limit_us: float, window_s: float | None = None) -> float | None:
+    """Return the steps a second whose own latency is within the limit, or None without steps; `window_s` as in `per_second`."""
+    return _rate(sum(latency <= limit_us for latency in times.latencies_us), times, window_s)
+
+
+def _rate(count: float, times: StepTimes, window_s: float | None) -> float | None:
+    seconds = times.seconds if window_s is None else window_s
+    return count / seconds if len(times) and seconds > 0 else None
 
 
 def slowdown(corun: StepTimes, alone: StepTimes) -> float | None:

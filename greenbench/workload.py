@@ -5,7 +5,6 @@ A workload comes from a TOML file (`load_workload`) or is derived from a model's
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,6 +17,7 @@ from greenbench.expr import did_you_mean
 from greenbench.kernel import TRIAL_OCCUPANCY, TRIAL_SMS, digest_of
 from greenbench.schema import ParamValue
 from greenbench.tails import Metric
+from greenbench.tomlfile import read_toml
 
 FOLDER = "workloads"
 KEYS = ("summary", "tokens", "repeat", "kernels")
@@ -181,12 +181,7 @@ def load_workload(name: str | Path, kernels: Mapping[str, Kernel]) -> Workload:
 
 def read_table(path: Path, what: str) -> dict[str, object]:
     """Return the table of a TOML file; raises PlanError saying which `what` it should have been."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PlanError(f"{what} {path} cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"{what} {path} is not TOML: {error}") from error
+    return read_toml(path, what, PlanError)
 
 
 def read_workload(name: str, table: Mapping[str, object], place: str) -> Workload:

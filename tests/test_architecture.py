@@ -23,7 +23,7 @@ LAYERS = {
     0: "__init__ errors words row schema facts corow",
     1: "stats bounds expr fills references verify peaked probed streamed products yardsticks queueing arrivals tails",
     2: "source frontmatter bufferspec kernel operands kernelfile catalog storage tables records journal runfiles timeline"
-    " appending cojournal",
+    " appending cojournal tomlfile",
     3: "choices sms picks planrecord plan figures rows results ceilings limits knee plots"
     " rates slo workload models divisions costeps colocation switching",
     4: "gpu",

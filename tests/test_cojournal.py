@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -150,6 +151,49 @@ def test_an_edited_line_is_refused(tmp_path: Path, old: str, new: str, said: str
     with pytest.raises(ResultFileError) as refused:
         read_cojournal(path)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"concurrency_limit": -1}, "column concurrency_limit: -1 cannot be; it is 1 or more"),
+        ({"attempt": -1}, "column attempt: -1 cannot be"),
+        ({"attempt": 0}, "column attempt: 0 cannot be"),
+        ({"seconds": -1.0}, "column seconds: -1.0 cannot be; it is 0 or more"),
+        ({"place": -1}, "column place"),
+        ({"processes": 0}, "column processes"),
+        ({"connections": 0}, "column connections"),
+        ({"warm_ns": -1}, "column warm_ns"),
+        ({"window_s": -0.1}, "column window_s"),
+        ({"rate_per_s": -2.0}, "column rate_per_s"),
+        ({"sizes": (20, 10**9)}, "column sizes: 1000000000 cannot be; it is from 1 to 100000"),
+        ({"sizes": (0, 112)}, "column sizes: 0 cannot be"),
+    ],
+    ids=str,
+)
+def test_numbers_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    """What no visit has is named by row and column, and not counted with."""
+    path = tmp_path / "blocks.csv"
+    with CoJournal(path) as journal:
+        journal.append(replace(VISIT, **change))
+    with pytest.raises(ResultFileError) as refused:
+        read_cojournal(path)
+    assert f"row 1, {said}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tokens": 0}, {"slot": -1}, {"due": -1}, {"smids": (-1,)}, {"step_us": -1.0}, {"grant": replace(GRANT, sms=0)}],
+    ids=str,
+)
+def test_numbers_of_roles_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    """So is what no role has."""
+    path = tmp_path / "blocks.csv"
+    first, *rest = VISIT.roles
+    with CoJournal(path) as journal:
+        journal.append(replace(VISIT, roles=(replace(first, facts=replace(first.facts, **change)), *rest)))
+    with pytest.raises(ResultFileError, match=f"row 1, role 'latency', column {next(iter(change))}"):
+        read_cojournal(path)
 
 
 def test_another_file_is_no_journal(tmp_path: Path) -> None:

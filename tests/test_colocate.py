@@ -13,6 +13,7 @@ import pytest
 
 from greenbench.catalog import library
 from greenbench.cojournal import VisitKind, read_cojournal
+from greenbench.colocation import room
 from greenbench.colocation.keys import EVERY
 from greenbench.colocation.outcomes import co_rows, outcomes
 from greenbench.colocation.plan import CoPlan, coplan_from_dict, load_coplan
@@ -24,7 +25,6 @@ from greenbench.errors import (
     InterruptedRunError,
     NotComparableError,
     OutputError,
-    PlanError,
     ResultFileError,
     StickyError,
     UnfitError,
@@ -33,7 +33,7 @@ from greenbench.errors import (
 from greenbench.experiments import cocrew, covisits
 from greenbench.experiments.cocampaign import shuffled
 from greenbench.experiments.cocrew import CoCrew
-from greenbench.experiments.colocate import CoOutcome, CoRequest, preview, run_colocate
+from greenbench.experiments.colocate import CoOutcome, CoRequest, length_s, preview, run_colocate
 from greenbench.experiments.covisits import Job, Visitor
 from greenbench.queueing.model import Kind, Mechanism
 from greenbench.runfiles import read_corows, read_meta
@@ -191,12 +191,80 @@ def test_a_chunked_request_overlaps_nothing(tmp_path: Path) -> None:
         assert {row.overlap_frac for row in by(done.rows, mechanism)} == {0.0}
 
 
-def test_requests_without_room_end_the_run_before_its_points(tmp_path: Path) -> None:
-    """With a step rate that a look has to settle, what no run has room for is refused right after that, in one sentence."""
-    plan = planned(tmp_path, "streams", step_rate="auto", rates="1000000", steps="50000")
-    with pytest.raises(PlanError, match=r"--steps 50000: beside 50000 steps at .* and a run has room for 65536; give fewer"):
-        run(plan, tmp_path / "run")
-    assert [each.kind for each in read_cojournal(tmp_path / "run" / "blocks.csv")] == [VisitKind.PROBE]
+def test_requests_without_room_cost_their_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a step rate that a look has to settle, what no run has room for is unsupported, and the rest is measured."""
+    monkeypatch.setattr(room, "ROOM", 100)
+    done = run(planned(tmp_path, "streams", step_rate="auto", rates="100,1000000"), tmp_path / "run")
+    rows = by(done.rows, Mechanism.STREAMS)
+    assert [(row.role, row.status) for row in rows] == [
+        ("latency", "ok"),
+        ("background", "ok"),
+        ("latency", "unsupported"),
+        ("background", "unsupported"),
+    ]
+    assert "requests at 1e+06 a second, and a run has room for 100; give fewer --steps" in rows[2].reason
+    assert done.exit_code is ExitCode.DONE
+    again = run_colocate(CoRequest(plan=recorded(done), device="model:h200", resume=done.folder), Notes())
+    assert again.rows == done.rows
+
+
+def test_an_estimate_counts_the_planned_length(tmp_path: Path) -> None:
+    """60 steps and 20 of warm-up at 10 a second last 8 s; requests for an objective prolong that, up to 30 s and warm-up."""
+    options = {"background": "prefill", "layers": "1", "prompt": "256", "slo": "ttft_p50=100ms", "rates": "5,0.5,0.01"}
+    plan = planned(tmp_path, "streams", step_rate="10", **options)
+    seen = preview(CoRequest(plan=plan, device="model:h200"))
+    points = {point.rate_per_s: point for point in seen.points if point.mechanism is Mechanism.STREAMS}
+    # A p50 needs five requests, and a tenth more are planned: 11 s at 0.5 a second.
+    assert [length_s(plan, points[rate]) for rate in (5.0, 0.5, 0.01)] == [8.0, (110 + 20) / 10, (300 + 20) / 10]
+    unknown = replace(plan, step_rate=None)
+    assert [length_s(unknown, points[rate]) for rate in (5.0, 0.5, 0.01)] == pytest.approx([2.5, 11, 30])
+
+
+def recorded(done: CoOutcome) -> CoPlan:
+    """The plan of a run, from its run.json."""
+    return coplan_from_dict(read_meta(done.folder / "run.json").plan, library())
+
+
+def test_a_leak_leaves_no_figures(tmp_path: Path) -> None:
+    """A partition whose CTAs run on an SM more is leaked, alone as beside; what has no partition is untouched."""
+    done = run(planned(tmp_path), tmp_path / "run", device=model(tmp_path / "device", {"kind": "leak"}))
+    split = [row for row in done.rows if row.sms_requested != "primary"]
+    assert {(row.mechanism, row.status, row.placement) for row in split} == {
+        ("alone", "failed", "leaked"),
+        ("green", "failed", "leaked"),
+    }
+    assert {(row.step_us_p50, row.throughput_per_s) for row in split} == {(None, None)}
+    assert {row.status for row in by(done.rows, Mechanism.STREAMS)} == {"ok"}
+    assert done.exit_code is ExitCode.INCOMPLETE
+
+
+def test_rare_requests_are_rare(tmp_path: Path) -> None:
+    """At 0.001 a second none comes, which says nothing; the rate of those that come is that of the window."""
+    options = {"background": "prefill", "layers": "1", "prompt": "256", "step_rate": "20", "slo": "ttft_p50=100ms"}
+    done = run(planned(tmp_path, "streams", rates="0.001,20", **options), tmp_path / "run")
+    none, some = [row for row in by(done.rows, Mechanism.STREAMS) if row.role == "background"]
+    assert (none.status, none.steps, none.saturated, none.slo_met, none.throughput_per_s) == ("ok", 0, "", "", None)
+    assert some.throughput_per_s is not None
+    assert 10 < some.throughput_per_s < 30
+
+
+def test_damaged_rows_are_made_anew(apart: Path, tmp_path: Path) -> None:
+    """rows.csv follows from the journal: where that is whole the run goes on and says so; where it is not, it is refused."""
+    folder = copied(apart, tmp_path)
+    whole = (folder / "rows.csv").read_bytes()
+    plan = coplan_from_dict(read_meta(folder / "run.json").plan, library())
+    damaged = whole.replace(b",ok,", b",fine,", 1) + b"torn,line"
+    for data in (damaged, b"\x00\xff", whole[:-40], b""):
+        (folder / "rows.csv").write_bytes(data)
+        listener = Notes()
+        run_colocate(CoRequest(plan=plan, device="model:h200", resume=folder), listener)
+        assert (folder / "rows.csv").read_bytes() == whole
+        assert any("rows.csv is made anew from blocks.csv" in note for note in listener.notes)
+    (folder / "rows.csv").write_bytes(whole + b"torn,line")
+    journal = folder / "blocks.csv"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:2]))
+    with pytest.raises(ResultFileError, match="blocks.csv lacks 3 points that rows.csv has"):
+        run_colocate(CoRequest(plan=plan, device="model:h200", resume=folder), Notes())
 
 
 def test_a_background_that_runs_out_of_room_fails_its_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

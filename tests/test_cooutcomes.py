@@ -218,7 +218,8 @@ def test_a_chunked_background_is_compared_with_the_whole_request() -> None:
 @pytest.mark.parametrize(
     ("latency", "background", "said"),
     [
-        ((0, 1, 25), OTHER.smids, "leaked: role latency has 20 SMs and ran on 1 others"),
+        ((*range(19), 25), OTHER.smids, "leaked: role latency has 20 SMs and ran on 1 others"),
+        (tuple(range(21)), OTHER.smids, "leaked: role latency was granted 20 SMs and ran on 21"),
         ((), OTHER.smids, "no census of role latency shows where it ran"),
     ],
 )
@@ -245,6 +246,79 @@ def test_grants_that_overlap_fail() -> None:
     assert {row.reason for row in rows_of(both)} == {
         "leaked: 1 SMs ran CTAs of more than one role, whose partitions are to be disjoint"
     }
+
+
+@pytest.mark.parametrize("mechanism", [Mechanism.ALONE, Mechanism.GREEN])
+@pytest.mark.parametrize("at", ["grant", "run", "both"])
+def test_a_leak_is_one_wherever_it_was_seen(mechanism: Mechanism, at: str) -> None:
+    """The count that was granted decides: a census that holds the leak already hides nothing, nor does one that lacks an SM."""
+    for census in (tuple(range(21)), tuple(range(19))):
+        grant = replace(GRANT, smids=census if at != "run" else GRANT.smids)
+        seen = census if at != "grant" else GRANT.smids
+        latency = role(every(100, 0, 50), slot=0, grant=grant, smids=seen)
+        beside = role(every(100, 0, 50), Kind.BACKGROUND, slot=1)
+        rows = rows_of(visit(mechanism, latency, *([beside] if mechanism is Mechanism.GREEN else [])))
+        assert {(row.status, row.step_us_p50, row.throughput_per_s) for row in rows} == {("failed", None, None)}
+        assert rows[0].placement == "leaked"
+        assert rows[0].reason == f"leaked: role latency was granted 20 SMs and ran on {len(census)}"
+
+
+def test_partitions_that_share_or_were_refused_are_leaked() -> None:
+    """Both roles of one SM say so in their column, and so does a role whose lane was refused before it ran."""
+    shared = replace(OTHER, smids=tuple(range(19, 131)))
+    both = visit(
+        Mechanism.GREEN,
+        role(every(100, 0, 50), slot=0),
+        role(every(100, 0, 50), Kind.BACKGROUND, slot=1, grant=shared, smids=shared.smids),
+    )
+    assert [row.placement for row in rows_of(both)] == ["leaked", "leaked"]
+    refused = visit(
+        Mechanism.GREEN_PRIMARY,
+        role([], slot=0, grant=None, smids=()),
+        role([], Kind.BACKGROUND),
+        status=BlockStatus.FAILED,
+        reason="leaked: 20 SMs granted, the census saw 21",
+    )
+    assert [row.placement for row in rows_of(refused)] == ["leaked", ""]
+    assert [row.placement for row in rows_of(replace(refused, reason="no memory"))] == ["", ""]
+
+
+def test_rates_of_an_open_loop_are_over_the_window() -> None:
+    """One request of 2,048 tokens in 30 s is 1/30 a second, not one in the 5 ms that it took; the warm-up is no part of it."""
+    steps = role(every(100_000, 0, 50_000, 301))  # the last one ends at 30.05 s
+    request = role([(10_000_000, 10_000_000, 10_005_000)], Kind.BACKGROUND, pace=Pace.DEVICE, rate_per_s=0.05)
+    point = visit(Mechanism.STREAMS, steps, request, rate_per_s=0.05, warm_ns=50 * MS)
+    background = rows_of(point, slo="ttft_p50=100ms")[1]
+    assert background.throughput_per_s == pytest.approx(1 / 30)
+    assert background.tokens_per_s == pytest.approx(2048 / 30)
+    assert background.goodput_rps == pytest.approx(1 / 30)
+    # A closed loop fills the time that it takes.
+    closed = replace(request, facts=replace(request.facts, pace=Pace.CLOSED))
+    assert rows_of(visit(Mechanism.STREAMS, steps, closed))[1].throughput_per_s == pytest.approx(1 / 5e-3)
+    # Requests that queued up are not counted as done by the end of the window: 4 of 10 s each took 40 s.
+    queued = role([(0, i * 10_000_000, (i + 1) * 10_000_000) for i in range(4)], Kind.BACKGROUND, pace=Pace.HOST)
+    assert rows_of(visit(Mechanism.STREAMS, steps, queued))[1].throughput_per_s == pytest.approx(4 / 40)
+    # The latency role's own window begins at the first step that counts.
+    assert rows_of(replace(point, warm_ns=100 * MS))[0].throughput_per_s == pytest.approx(300 / 29.95)
+
+
+def test_where_nothing_arrived_nothing_is_judged() -> None:
+    """No request in a window is no queue that grows: empty cells, no flag, and a sentence that says that it is not decided."""
+    none = role([], Kind.BACKGROUND, pace=Pace.DEVICE, rate_per_s=0.001, due=0)
+    found = outcomes(
+        META, [visit(Mechanism.STREAMS, role(every(100, 0, 50)), none, rate_per_s=0.001)], slo := parse_slo("ttft_p50=1s")
+    )
+    background = found[0].rows[1]
+    assert (background.status, background.steps, background.saturated, background.flags) == ("ok", 0, "", "")
+    assert (background.throughput_per_s, background.tokens_per_s, background.goodput_rps, background.slo_met) == (
+        None,
+        None,
+        None,
+        "",
+    )
+    told = advice(found, slo)
+    assert told is not None
+    assert "not decided" in told.text
 
 
 def test_placement_and_flags() -> None:

@@ -16,7 +16,7 @@ from greenbench.arrivals import Process
 from greenbench.catalog import Kernel, library
 from greenbench.colocation.keys import EVERY, KEYS, MAX_STEPS, READERS, parse_counts, parse_mechanisms
 from greenbench.colocation.plan import CoPlan, CoPoint, coplan_from_dict, expand, load_coplan, obstacle, with_rates
-from greenbench.colocation.room import MOST_STEPS, ROOM, most_requests, warm_steps
+from greenbench.colocation.room import MOST_STEPS, ROOM, most_requests, planned_s, warm_steps
 from greenbench.divisions import Pool
 from greenbench.errors import PlanError
 from greenbench.facts import model_facts
@@ -224,6 +224,78 @@ def test_an_edited_plan_is_refused(change: dict[str, object]) -> None:
     """A run.json that somebody changed is told apart from one of ours."""
     with pytest.raises((PlanError, BadValueError)):
         coplan_from_dict({**plan().as_dict(), **change}, kernels())
+
+
+@pytest.mark.parametrize("key", list(plan().as_dict()))
+def test_a_plan_that_lost_a_key_is_refused(key: str) -> None:
+    """What was deleted from run.json is never filled in: a run goes on with what it began with."""
+    table = plan().as_dict()
+    del table[key]
+    with pytest.raises(BadValueError, match=f"there is no {key} in it"):
+        coplan_from_dict(table, kernels())
+
+
+@pytest.mark.parametrize("change", [{"mechanisms": None}, {"mechanisms": []}, {"latency": []}, {"steps": None}], ids=str)
+def test_a_key_that_needs_a_value_has_one(change: dict[str, object]) -> None:
+    """What was emptied says that, too."""
+    (key,) = change
+    with pytest.raises((PlanError, BadValueError), match=f"plan.{key} is empty|plan: {key} is empty"):
+        coplan_from_dict({**plan().as_dict(), **change}, kernels())
+
+
+@pytest.mark.parametrize("key", ["mechanisms", "latency", "sms", "rates"])
+def test_an_empty_list_is_said_to_be_empty(key: str) -> None:
+    """A list without items has no blank one."""
+    with pytest.raises(PlanError, match=f"{key} is empty"):
+        plan(**{key: []})
+
+
+def test_two_points_never_have_one_label(tmp_path: Path) -> None:
+    """Rates that are written alike, and workloads of one name, are refused before anything is measured."""
+    with pytest.raises(PlanError, match=r"--rates: 1.0 and 1.0000000001 are both written 1; give one"):
+        plan(rates="1,2,1.0000000001")
+    files = []
+    for folder, n in (("a", 1048576), ("b", 2097152)):
+        (tmp_path / folder).mkdir()
+        files.append(tmp_path / folder / "short.toml")
+        files[-1].write_text(f'[[kernels]]\nname = "copy"\nparams = {{ n = {n} }}\n')
+    first, second = map(str, files)
+    with pytest.raises(PlanError, match="--latency: two workloads of this co-location are called short"):
+        plan(latency=f"{first},{second}")
+    with pytest.raises(PlanError, match="--background: two workloads of this co-location are called short"):
+        plan(latency=first, background=second)
+    assert plan(latency=first, background=first).background.name == "short"
+
+
+@pytest.mark.parametrize(
+    "name", ["=cmd", "+1", "-x", "@sum", "a\x1b[31m", "a\nb", "a b", ".hidden", "ü", "a\u202eb", "in\x1b/short"], ids=ascii
+)
+@pytest.mark.parametrize("key", ["latency", "background"])
+def test_a_workload_is_named_like_a_name(tmp_path: Path, name: str, key: str) -> None:
+    """What a terminal or a spreadsheet would take for a command is refused, and shown so that it does nothing."""
+    path = tmp_path / f"{name}.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('[[kernels]]\nname = "copy"\nparams = { n = 1048576 }\n')
+    with pytest.raises(PlanError) as refused:
+        plan(**{key: str(path)})
+    assert str(refused.value).startswith(f"--{key}")
+    assert str(refused.value).isprintable()
+    good = tmp_path / "a-1_b.c.toml"
+    good.write_text(path.read_text())
+    table = plan(**{key: str(good)}).as_dict()
+    assert coplan_from_dict(table, kernels()).as_dict() == table
+    edited = json.loads(json.dumps(table).replace("a-1_b.c", "=1"))
+    with pytest.raises(PlanError, match="'=1' is no name of a workload"):
+        coplan_from_dict(edited, kernels())
+
+
+def test_no_visit_lasts_longer_than_an_hour() -> None:
+    """1,000 steps and their warm-up of 50 last an hour at 1050 / 3600 a second."""
+    with pytest.raises(PlanError, match=r"--steps 1000: 1000 steps at 1e-09 a second make a visit of 1.05e\+12 s, and one lasts"):
+        plan(step_rate="1e-9", steps="1000")
+    assert planned_s(plan(step_rate="0.3", steps="1000"), None, 0.3) == 3500
+    with pytest.raises(PlanError, match="an hour at most"):
+        plan(step_rate="0.29", steps="1000")
 
 
 def test_a_plan_of_other_kernels_is_refused() -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hypothesis import given, strategies as st
 from greenbench.cli import nsys as command
 from greenbench.cli.main import cli
 from greenbench.errors import IncompleteError, MachineError, MissingPackageError
-from greenbench.nsight import line, tool
+from greenbench.nsight import guardian, line, tool
 from greenbench.nsight.line import Part
 from greenbench.runfiles import read_corows, read_meta, read_rows
 from greenbench.timeline import export as exporting
@@ -166,7 +167,7 @@ def test_what_nsys_does_wrong(
     words: tuple[str, ...],
 ) -> None:
     """Each failure is one sentence; no process is left, and an earlier report of that name stays what it was."""
-    monkeypatch.setattr("greenbench.nsight.running.TERM_S", 0.3)
+    monkeypatch.setattr("greenbench.nsight.guardian.TERM_S", 0.3)
     made = recorded(tmp_path / "made.sqlite", *LABELS)
     behaves(monkeypatch, behaviour, FAKE_EXPORT=str(made), **more)
     for name in ("x.nsys-rep", "x.sqlite"):
@@ -193,7 +194,8 @@ def test_ctrl_c_ends_everything(nsys: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "FAKE_NSYS": "hangs"}
     program = (
         "import greenbench.cli.nsys as command; command.refuse_modelled = lambda *_: None\n"
-        "import greenbench.nsight.running as running; running.INTERRUPT_S = running.TERM_S = 0.3\n"
+        "import greenbench.nsight.running as running; running.INTERRUPT_S = 0.3\n"
+        "import greenbench.nsight.guardian as guardian; guardian.TERM_S = 0.3\n"
         f"import sys; sys.argv = ['greenbench', 'nsys', '--', *{list(SWEEP)!r}]\n"
         "from greenbench.cli.main import main; main()"
     )
@@ -207,6 +209,95 @@ def test_ctrl_c_ends_everything(nsys: Path, tmp_path: Path) -> None:
     assert process.returncode == 130, told
     assert told.splitlines()[-1].startswith("greenbench: interrupted; nsys and all that it had started is ended")
     assert not [pid for pid in map(int, (tmp_path / "pids").read_text().split()) if alive(pid)]
+
+
+def started(tmp_path: Path, behaviour: str, setting: str) -> subprocess.Popen[str]:
+    """Start the command in a process of its own that ignores Ctrl-C, as one in a shell's background does; nsys is running."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FAKE_NSYS": behaviour}
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "import greenbench.cli.nsys as command; command.refuse_modelled = lambda *_: None\n"
+        f"import greenbench.nsight.running as running; {setting}\n"
+        f"import sys; sys.argv = ['greenbench', 'nsys', '--', *{list(SWEEP)!r}]\n"
+        "from greenbench.cli.main import main; main()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.DEVNULL, text=True)
+    assert until(lambda: len(pids(tmp_path)) == 2)
+    return process
+
+
+def pids(tmp_path: Path) -> list[int]:
+    """The stand-in and the daemon that it has started, once both are there."""
+    path = tmp_path / "pids"
+    return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+
+def until(true: Callable[[], bool]) -> bool:
+    """Wait for what must come; False where it does not."""
+    deadline = time.monotonic() + 30
+    while not (found := true()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_nsys_that_listens_is_not_waited_for(nsys: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C reaches an nsys whose parent ignores it, so that the wait, endless here, is over at once."""
+    with started(tmp_path, "waits", "running.INTERRUPT_S = 600") as process:
+        process.send_signal(number)
+        process.wait(timeout=30)
+    assert process.returncode == 130
+    assert not [pid for pid in pids(tmp_path) if alive(pid)]
+
+
+@pytest.mark.parametrize("behaviour", ["waits", "hangs"])
+def test_a_kill_leaves_nothing(nsys: Path, tmp_path: Path, behaviour: str) -> None:
+    """SIGKILL of greenbench ends nsys, whatever that ignores, and its daemon in another session."""
+    with started(tmp_path, behaviour, "pass") as process:
+        assert all(alive(pid) for pid in pids(tmp_path))
+        process.kill()
+    assert until(lambda: not [pid for pid in pids(tmp_path) if alive(pid)])
+
+
+def test_the_guardian_goes_with_the_run() -> None:
+    """A run that is done dismisses its guardian, and nothing that lives is ended by it; the mark alone finds what is left."""
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={**os.environ, guardian.MARK: "t"})
+    try:
+        with guardian.guarded("t") as guard:
+            guard.watch(guardian.NO_SESSION)
+        assert guard._process.returncode == 0
+        assert alive(bystander.pid)
+        assert until(lambda: guardian.living("t", guardian.NO_SESSION) == {bystander.pid})
+        guardian.end_all("t", guardian.NO_SESSION)
+        assert bystander.wait(30) == -signal.SIGTERM
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_nsys_by_a_relative_path(nsys: Path, tmp_path: Path) -> None:
+    """./nsys is the one in this folder, and not looked for on PATH."""
+    (tmp_path / "mine").symlink_to(nsys)
+    done = run("--nsys", "./mine", "--dry-run", "-o", "x", "--", *SWEEP)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(f"{tmp_path}/mine profile ")
+    assert "PATH" not in done.stderr
+    one_sentence(run("--nsys", "", "--dry-run", "--", *SWEEP), 2, "--nsys '' names nothing")
+
+
+def test_what_a_report_would_replace(nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report that is a FIFO and a copy in the place of the report are refused; a link to an earlier report stays a link."""
+    os.mkfifo(tmp_path / "f.sqlite")
+    one_sentence(run("-o", "f", "--", *SWEEP), 2, "f.sqlite is no file but a FIFO")
+    one_sentence(run("-o", "x", "--scrub", "x.sqlite", "--", *SWEEP), 2, "--scrub x.sqlite would replace the report's export")
+    one_sentence(run("--scrub", "r/nsys.sqlite", "--", *SWEEP, "--out", "r"), 2, "would replace the report's export")
+    made = recorded(tmp_path / "made.sqlite", LABELS[0])
+    behaves(monkeypatch, "records", FAKE_EXPORT=str(made))
+    (tmp_path / "kept").write_text("old", encoding="utf-8")
+    (tmp_path / "x.sqlite").symlink_to("kept")
+    assert run("-o", "x", "--", *SWEEP, "--out", "run").exit_code == 5, "one point has no range"
+    assert (tmp_path / "x.sqlite").is_symlink()
+    assert (tmp_path / "kept").read_bytes() == made.read_bytes()
 
 
 def test_without_kernels(nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

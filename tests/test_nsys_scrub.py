@@ -186,4 +186,4 @@ def test_timeline_scrubs(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == str(copy)
     assert analysed(copy) == analysed(REAL)
     same = CliRunner().invoke(cli, ["timeline", str(copy), "--scrub", str(copy)])
-    assert (same.exit_code, "is the file itself" in same.stderr) == (2, True)
+    assert (same.exit_code, "would replace the capture" in same.stderr) == (2, True)

@@ -344,7 +344,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, kernels: dict[str, Kernel]) -
     """A plan that is not there, a folder, bytes that are no text, and a name that is no plan's are sentences."""
     with pytest.raises(PlanError, match=r"none\.toml cannot be read: no such file"):
         load_plan(tmp_path / "none.toml", {}, kernels)
-    with pytest.raises(PlanError, match="cannot be read: is a directory"):
+    with pytest.raises(PlanError, match="is no file but a folder"):
         load_plan(tmp_path, {}, kernels)
     path = tmp_path / "latin.toml"
     path.write_bytes(b"summary = '\xe9'")

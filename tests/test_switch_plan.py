@@ -117,6 +117,34 @@ def test_a_plan_comes_back_from_run_json(kernels: dict[str, Kernel]) -> None:
         switch_from_dict({**plan_of(kernels).as_dict(), "seconds": 100.0})
 
 
+def test_a_plan_that_lost_a_key_is_refused(kernels: dict[str, Kernel]) -> None:
+    """What was deleted from run.json is never filled in."""
+    table = plan_of(kernels).as_dict()
+    for key in table:
+        with pytest.raises(BadValueError, match=f"there is no {key} in it"):
+            switch_from_dict({name: value for name, value in table.items() if name != key})
+
+
+@pytest.mark.parametrize("name", ["=cmd", "-x", "a\x1b[31m", "a\nb", "in\x1b/short"], ids=ascii)
+def test_a_workload_is_named_like_a_name(tmp_path: Path, kernels: dict[str, Kernel], name: str) -> None:
+    """What a terminal or a spreadsheet would take for a command is refused, and shown so that it does nothing."""
+    path = tmp_path / f"{name}.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('[[kernels]]\nname = "copy"\nparams = { n = 1048576 }\n')
+    with pytest.raises(PlanError) as refused:
+        load_switch(DEFAULT_PLAN, {"workload": str(path)}, kernels)
+    assert str(refused.value).startswith("--workload")
+    assert str(refused.value).isprintable()
+
+
+def test_what_lasts_too_long_or_is_empty_is_refused(kernels: dict[str, Kernel]) -> None:
+    """A visit is an hour at most, and a list without items has no blank one."""
+    with pytest.raises(PlanError, match="--seconds: 3601 s for each point; a visit lasts an hour at most"):
+        load_switch(DEFAULT_PLAN, {"seconds": "3601", "duration_us": "200000"}, kernels)
+    with pytest.raises(PlanError, match="--mechanisms is empty"):
+        load_switch(DEFAULT_PLAN, {"mechanisms": []}, kernels)
+
+
 def test_a_file_is_a_plan_and_says_where_it_is_wrong(tmp_path: Path, kernels: dict[str, Kernel]) -> None:
     """Keys of the file are named with it; options win over them."""
     path = tmp_path / "mine.toml"

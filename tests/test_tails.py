@@ -120,11 +120,14 @@ def test_rates_are_over_the_time_that_steps_took() -> None:
     assert per_second(times, 8) == pytest.approx(80 / 9.5)
     assert goodput_per_s(times, 500_000) == pytest.approx(9 / 9.5)
     assert goodput_per_s(times, 499_999) == 0
+    # In a window of 20 s, whatever the steps took of it.
+    assert (per_second(times, 1, 20.0), per_second(times, 8, 20.0), goodput_per_s(times, 500_000, 20.0)) == (0.5, 4.0, 0.45)
 
 
 def test_without_steps_nothing_was_measured() -> None:
     """No steps: empty, never 0."""
     none = StepTimes((), (), ())
+    assert (per_second(none, 1, 5.0), goodput_per_s(none, 1, 5.0)) == (None, None)
     assert (per_second(none), goodput_per_s(none, 1), slowdown(none, none)) == (None, None, None)
     assert set(dataclasses.astuple(tail(none.latencies_us))) == {None}
 

@@ -11,6 +11,7 @@ import click
 from greenbench.catalog import Kernel, library
 from greenbench.choices import parse_seconds
 from greenbench.cli.request import earlier_run
+from greenbench.cli.targets import refuse_same
 from greenbench.cli.terminal import emit
 from greenbench.colocation.plan import DEFAULT_PLAN, CoPlan, coplan_from_dict, load_coplan
 from greenbench.errors import PlanError, ResultFileError, UsageError
@@ -47,6 +48,8 @@ PLAN_KEYS = (
     "seed",
 )
 SGLANG = "sglang"
+# What may name files.
+_READ = ("plan", "latency", "background", "model")
 
 
 def colocate_request(context: click.Context, given: Mapping[str, Any], arguments: Sequence[str]) -> CoRequest:
@@ -57,6 +60,7 @@ def colocate_request(context: click.Context, given: Mapping[str, Any], arguments
         return _resumed(context, given, arguments)
     plan = load_coplan(given["plan"] or DEFAULT_PLAN, overrides(given), library(given["kernels_dir"]))
     check_export(plan, given["export"], given["export_to"])
+    _check_target(given)
     request = CoRequest(
         plan=plan,
         device=given["device"],
@@ -126,6 +130,14 @@ def check_export(plan: CoPlan, kind: str | None, target: Path | None) -> None:
         raise UsageError(f"--export-to {target} is a folder; name a file in it")
     if target is not None and not target.parent.is_dir():
         raise UsageError(f"--export-to {target}: there is no folder {target.parent}; make it, or name another file")
+
+
+def _check_target(given: Mapping[str, Any]) -> None:
+    """Refuse an export that would replace a file that the run is made from."""
+    if given["export_to"] is not None:
+        words = [(key, word) for key in _READ for word in str(given[key] or "").split(",")]
+        read = [(f"the file of {key}", Path(word)) for key, word in words if word.endswith(".toml") or "/" in word]
+        refuse_same(read, [("--export-to", given["export_to"])])
 
 
 def empty_columns(plan: CoPlan) -> str:

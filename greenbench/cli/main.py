@@ -165,8 +165,9 @@ def _unforeseen(error: Exception, session: Session) -> int:
     if isinstance(error, BrokenPipeError) and (reader_is_gone(sys.stdout) or reader_is_gone(sys.stderr)):
         return session.exit_code
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-        place = error.filename or session.folder or "standard output"
-        _say(f"cannot write {place}: {error.strerror}; make room or name another folder with --out")
+        place = error.filename or session.folder
+        way_out = "make room or name another folder with --out" if place else "make room where it leads to, or lead it elsewhere"
+        _say(f"cannot write {place or 'standard output'}: {error.strerror}; {way_out}")
         return ExitCode.INCOMPLETE
     path = write_traceback(error, session.folder)
     home = f"the traceback is in {path}" if path else f"raised at {raised_at(error)}, no file could take the traceback"

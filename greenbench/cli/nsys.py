@@ -15,6 +15,7 @@ import click
 from greenbench.choices import parse_seconds
 from greenbench.cli.nsys_options import TIMEOUT_S, UnderTool, nsys_options, refuse_modelled, split_words
 from greenbench.cli.signals import ending_like_ctrl_c
+from greenbench.cli.targets import refuse_same
 from greenbench.cli.terminal import emit
 from greenbench.errors import (
     ExitCode,
@@ -89,6 +90,7 @@ def _nsys(context: click.Context, given: dict[str, Any]) -> int:
     wrapped = _wrapped(context, words)
     name = _name(given["output"], wrapped)
     timeout_s = parse_seconds(given["timeout"], "--timeout")
+    _check_targets(given, name, wrapped)
     nsys, doubt = _tool(given["nsys"] or "", dry_run=given["dry_run"])
     part = Part(given["capture"]) if given["capture"] else _part(wrapped)
     line = command_line(nsys.path, part, own, name, wrapped.words)
@@ -181,6 +183,20 @@ def _name(output: Path | None, wrapped: Wrapped) -> Path:
     if not name.name or (output is not None and name.is_dir()):
         raise UsageError(f"--output {name} is a folder; give the name of a report in it")
     return name.absolute()
+
+
+def _check_targets(given: dict[str, Any], name: Path, wrapped: Wrapped) -> None:
+    """Refuse, before minutes are spent, a copy that would replace the report, and reports that are no files."""
+    from greenbench.nsight.recording import DATABASE, REPORT, beside
+    from greenbench.storage import why_no_file
+
+    made = name if given["output"] is not None else wrapped.folder / IN_RUN
+    reports = [beside(made, suffix) for suffix in (REPORT, DATABASE)]
+    for path in reports:
+        if problem := why_no_file(path):
+            raise UsageError(f"--output {name}: {path} {problem}; give another name for the report")
+    named = [("--scrub", given["scrub"])] if given["scrub"] is not None else []
+    refuse_same(zip(("the report", "the report's export"), reports, strict=True), named)
 
 
 def _settled(made: Recording, wrapped: Wrapped) -> Recording:

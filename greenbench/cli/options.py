@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from greenbench.errors import UsageError
+
 # Generic since click 8.4 only.
 if TYPE_CHECKING:
     TextType = click.ParamType[str]
@@ -21,6 +23,8 @@ else:
 _DEVICE = re.compile(r"cuda(:[0-9]+)?|model:.+")
 # Key of click's `meta` under which an environment stands that is read instead of this process's.
 ENVIRONMENT = "greenbench.environment"
+# Options that name a program.
+PROGRAMS = ("nsys", "ncu")
 DEVICE_EXAMPLES = ("cuda:0", "model:h200", "model:h100", "model:a100")
 
 
@@ -50,7 +54,18 @@ def in_environment(context: click.Context, environment: Mapping[str, str]) -> It
 
 
 class SectionedCommand(click.Command):
-    """A command whose help lists its options under the headings that they name."""
+    """A command whose help lists its options under the headings that they name, and that takes no empty text for a path."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the line; a path, a program or an argument that is empty, as `"$UNSET"` is, stands for no default."""
+        given = self.make_parser(ctx).parse_args(list(args))[0] if args else {}
+        rest = super().parse_args(ctx, args)
+        for param in self.get_params(ctx):
+            value = given.get(param.name or "")
+            if _names_something(param) and "" in (value if isinstance(value, list | tuple) else (value,)):
+                name = max(param.opts, key=len) if isinstance(param, click.Option) else (param.name or "").upper()
+                raise UsageError(f"{name} '' names nothing; give it a value, or leave it out")
+        return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list per section, in the order in which the sections first appear."""
@@ -63,6 +78,11 @@ class SectionedCommand(click.Command):
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl([(names.ljust(width), text) for names, text in records])
+
+
+def _names_something(param: click.Parameter) -> bool:
+    """True for what a path, a program or a plan is named by."""
+    return isinstance(param, click.Argument) or isinstance(param.type, click.Path) or param.name in PROGRAMS
 
 
 class PlannedCommand(SectionedCommand):

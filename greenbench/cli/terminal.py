@@ -9,6 +9,8 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from greenbench.errors import OutputError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -55,7 +57,10 @@ def stderr_console() -> Console:
 
 
 def emit(text: object, *, err: bool = False) -> None:
-    """Write a line of a run's outcome; a reader that has left (`| head -1`) does not keep the rest from being done."""
+    """Write a line of a run's outcome; a reader that has left (`| head -1`) does not keep the rest from being done.
+
+    Raises OutputError where the stream takes nothing, such as a file on a full disk.
+    """
     stream = sys.stderr if err else sys.stdout
     try:
         click.echo(text, err=err)
@@ -63,6 +68,12 @@ def emit(text: object, *, err: bool = False) -> None:
         if not reader_is_gone(stream):
             raise
         discard(stream)
+    except OSError as error:
+        # What is left in its buffer would be tried again, and fail again, with every further line.
+        discard(stream)
+        name = "standard error" if err else "standard output"
+        told = error.strerror or str(error)
+        raise OutputError(f"cannot write {name}: {told}; make room where it leads to, or lead it elsewhere") from error
 
 
 def reader_is_gone(stream: IO[str]) -> bool:

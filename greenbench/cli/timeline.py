@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from greenbench.cli.options import SectionedCommand, json_option, option
+from greenbench.cli.targets import refuse_same
 from greenbench.cli.terminal import emit
 from greenbench.errors import IncompleteError, ResultFileError, UsageError
 
@@ -141,7 +142,9 @@ def timeline_command(
         file, plot = plot, Path()  # `--plot FILE.sqlite`: the value was left out
     if file is None:
         raise UsageError("timeline needs a FILE.sqlite, a FILE.nsys-rep or a RUN (see greenbench timeline --help)")
-    analysis = _analysis(file, domain, scrub)
+    source = _of_run(file) if file.is_dir() else file
+    _check_targets(source, file.stem, plot, perfetto, scrub)
+    analysis = _analysis(source, domain, scrub)
     split = _gaps(analysis, gaps)
     written = [*_written(analysis, file.stem, plot, perfetto), *([scrub] if scrub is not None else [])]
     for note in analysis.notes:
@@ -152,6 +155,19 @@ def timeline_command(
         raise IncompleteError("; ".join(failures))
 
 
+def _check_targets(source: Path, stem: str, plot: Path | None, perfetto: Path | None, scrub: Path | None) -> None:
+    """Refuse, before anything is written, what would replace the capture or another result."""
+    drawn: list[Path] = []
+    if plot is not None:
+        import greenbench.plots  # noqa: F401 - sets matplotlib's backend before it is imported
+        from greenbench.plots.strip import strip_paths
+
+        drawn = strip_paths(plot, stem)
+    named = (("--perfetto", perfetto), ("--scrub", scrub))
+    written = [("--plot", path) for path in drawn] + [(option, path) for option, path in named if path is not None]
+    refuse_same([("the capture", source)], written)
+
+
 def _analysis(path: Path, domain: str | None, scrubbed: Path | None) -> Analysis:
     """Read and analyse a capture, and write the copy without secrets while its SQLite form is there."""
     from dataclasses import replace
@@ -160,8 +176,6 @@ def _analysis(path: Path, domain: str | None, scrubbed: Path | None) -> Analysis
     from greenbench.timeline.export import as_sqlite
     from greenbench.timeline.reading import read_capture
 
-    if path.is_dir():
-        path = _of_run(path)
     with as_sqlite(path) as database:
         capture = replace(read_capture(database), source=str(path))
         if scrubbed is not None:

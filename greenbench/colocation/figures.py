@@ -27,7 +27,8 @@ from greenbench.tails import (
 class RoleTimes:
     """The steps of one role at one point; `alone` are those of the role by itself on the same partition, where they are known.
 
-    `pieces` are [start, end) of every piece of steps that give way between them, empty where a step runs through.
+    `pieces` are [start, end) of every piece of steps that give way between them, empty where a step runs through. `window_s` is
+    the time in which steps of an open loop could come, None for a closed loop.
     """
 
     times: StepTimes
@@ -35,6 +36,7 @@ class RoleTimes:
     tokens: int | None = None
     alone: StepTimes | None = None
     pieces: tuple[tuple[int, int], ...] = ()
+    window_s: float | None = None
 
     @property
     def running(self) -> tuple[tuple[int, int], ...]:
@@ -51,7 +53,12 @@ def co_label(
     for a closed loop).
     """
     given = ",".join(f"{name}={value}" for name, value in params)
-    return f"{workload}[{given}]@{sms}/{workqueue}/{mechanism}/{'-' if rate_per_s is None else f'{rate_per_s:g}'}"
+    return f"{workload}[{given}]@{sms}/{workqueue}/{mechanism}/{rate_text(rate_per_s)}"
+
+
+def rate_text(rate_per_s: float | None) -> str:
+    """Return a rate as labels have it: six digits, `-` for a closed loop."""
+    return "-" if rate_per_s is None else f"{rate_per_s:g}"
 
 
 def overlap_fraction(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> float | None:
@@ -93,7 +100,8 @@ def judged(roles: Sequence[RoleTimes], slo: Slo) -> tuple[Verdict, str]:
 def with_figures(row: CoRow, role: RoleTimes, other: RoleTimes | None, slo: Slo | None = None) -> CoRow:
     """Return the row of `role` with every figure that its own steps and those beside it carry; `other` is None alone.
 
-    Tokens, steps and good steps a second are over the time from the first intended start to the last end.
+    Tokens, steps and good steps a second are over the whole window of an open loop, and over the time from the first intended
+    start to the last end of a closed one.
     """
     times = role.times
     growing = saturated(times)
@@ -105,9 +113,9 @@ def with_figures(row: CoRow, role: RoleTimes, other: RoleTimes | None, slo: Slo 
         row,
         **figures,  # type: ignore[arg-type]
         steps=len(times),
-        tokens_per_s=per_second(times, role.tokens) if role.tokens else None,
-        throughput_per_s=per_second(times),
-        goodput_rps=goodput_per_s(times, limit) if limit is not None else None,
+        tokens_per_s=per_second(times, role.tokens, role.window_s) if role.tokens else None,
+        throughput_per_s=per_second(times, window_s=role.window_s),
+        goodput_rps=goodput_per_s(times, limit, role.window_s) if limit is not None else None,
         slo=slo.text if slo else "",
         slo_met=met.value,
         saturated=str(growing).lower() if len(times) >= SATURATION_LEAST else "",

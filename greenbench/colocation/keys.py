@@ -18,6 +18,7 @@ from greenbench.choices import (
     read_text,
     split_items,
 )
+from greenbench.cojournal import MOST_SMS
 from greenbench.errors import PlanError
 from greenbench.expr import did_you_mean
 from greenbench.queueing.model import Mechanism
@@ -29,7 +30,7 @@ _T = TypeVar("_T")
 ALL, REST, NONE = "all", "rest", "none"
 # What `all` means: torch_green is green again, by another library's hand, for whoever asks for that.
 EVERY = tuple(each for each in Mechanism if each is not Mechanism.TORCH_GREEN)
-MAX_SMS = 100_000
+MAX_SMS = MOST_SMS
 # Fewer than the warm-up say nothing; more than this a run has no room for on the device.
 LEAST_STEPS, MAX_STEPS = 20, 50_000
 SUMMARY = "summary"
@@ -70,6 +71,8 @@ def merged(path: object, table: Mapping[str, object], options: Mapping[str, obje
         for key, value in source.items():
             if key not in KEYS:
                 raise PlanError(f"{place(key)} is no key of a co-location{did_you_mean(key, KEYS)}; keys are {', '.join(KEYS)}")
+            if isinstance(value, list | tuple) and not value:
+                raise PlanError(f"{place(key)} is empty; give it a value, or leave it out")
             values[key] = (value, place(key))
     return Given(values)
 

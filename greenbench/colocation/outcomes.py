@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from greenbench.cojournal import CoVisit, RoleVisit, VisitKind
+from greenbench.arrivals import NS_PER_S
+from greenbench.cojournal import CoVisit, Pace, RoleVisit, VisitKind
 from greenbench.colocation.figures import RoleTimes, judged, service_slowdown, with_figures
 from greenbench.corow import CoRow
 from greenbench.queueing.model import Kind, Mechanism
@@ -127,20 +128,44 @@ def placement(role: RoleVisit) -> str:
         return ""
     if role.facts.slot is None:
         return grant.placement.value
-    if not seen:
-        return Placement.UNPROVEN.value
-    return (Placement.CONFINED if set(seen) <= set(grant.smids) else Placement.LEAKED).value
+    if leak(role):
+        return Placement.LEAKED.value
+    return (Placement.CONFINED if seen else Placement.UNPROVEN).value
+
+
+def leak(role: RoleVisit) -> str:
+    """Return how a role's partition is not the SMs that were granted, an empty text where it is, or where it has none.
+
+    The count of the grant is what the driver says; the census of its lane, and that of this visit, may each hold a leak.
+    """
+    grant, seen = role.facts.grant, set(role.facts.smids)
+    if grant is None or role.facts.slot is None:
+        return ""
+    known = set(grant.smids)
+    for census in (known, seen):
+        if census and len(census) != grant.sms:
+            return f"leaked: role {role.facts.name} was granted {grant.sms} SMs and ran on {len(census)}"
+    if seen - known:
+        return f"leaked: role {role.facts.name} has {grant.sms} SMs and ran on {len(seen - known)} others"
+    return ""
+
+
+def _in_common(confined: Sequence[RoleVisit]) -> set[int]:
+    """Return the SMs that ran CTAs of more than one of these roles."""
+    seen = [set(role.facts.smids) for role in confined]
+    return set().union(*(a & b for i, a in enumerate(seen) for b in seen[i + 1 :]))
+
+
+def _confined(visit: CoVisit) -> list[RoleVisit]:
+    return [role for role in visit.roles if role.facts.slot is not None and role.facts.grant is not None]
 
 
 def _placement_doubt(visit: CoVisit) -> str:
     """Return why partitions are not what was asked for: a leak, or two that are not proven to be disjoint."""
-    confined = [role for role in visit.roles if role.facts.slot is not None and role.facts.grant is not None]
+    confined = _confined(visit)
     for role in confined:
-        if placement(role) == Placement.LEAKED:
-            granted = set(role.facts.grant.smids) if role.facts.grant else set()
-            return (
-                f"leaked: role {role.facts.name} has {len(granted)} SMs and ran on {len(set(role.facts.smids) - granted)} others"
-            )
+        if found := leak(role):
+            return found
     if len(confined) < 2:
         return ""
     for role in confined:
@@ -148,9 +173,32 @@ def _placement_doubt(visit: CoVisit) -> str:
             return (
                 f"leaked: no census of role {role.facts.name} shows where it ran, so that nothing proves the partitions disjoint"
             )
-    seen = [set(role.facts.smids) for role in confined]
-    common = set.union(*(a & b for i, a in enumerate(seen) for b in seen[i + 1 :]))
+    common = _in_common(confined)
     return f"leaked: {len(common)} SMs ran CTAs of more than one role, whose partitions are to be disjoint" if common else ""
+
+
+def _placed(visit: CoVisit, role: RoleVisit) -> str:
+    """Return column placement; a partition that was refused for a leak before it ran, or that shares an SM, is leaked."""
+    if role.facts.slot is None:
+        # Ids under a share are not proven to be SMs of the device.
+        unproven = role.facts.grant is not None and visit.mechanism is Mechanism.MPS_LIMITED
+        return Placement.UNPROVEN.value if unproven else placement(role)
+    refused = role.facts.grant is None and visit.status is BlockStatus.FAILED and visit.reason.startswith(Placement.LEAKED)
+    shared = _in_common(_confined(visit)) & set(role.facts.smids)
+    return Placement.LEAKED.value if refused or shared else placement(role)
+
+
+def _window_s(visit: CoVisit, role: RoleVisit) -> float | None:
+    """Return the time over which an open loop's steps count, None for a closed one, whose steps fill the time that they take.
+
+    It goes from the end of the warm-up to the end of the latency role's last step, whether or not anything came in it. Where a
+    step that counts ended later, it goes to that end: what queued up was not done any sooner.
+    """
+    latency = visit.role(Kind.LATENCY)
+    if role.facts.pace is Pace.CLOSED or latency is None or not latency.end_ns:
+        return None
+    end = max((*latency.end_ns, *kept(visit, role).end_ns))
+    return (end - visit.warm_ns) / NS_PER_S if end > visit.warm_ns else None
 
 
 def _base(visit: CoVisit, role: RoleVisit) -> _Base:
@@ -191,6 +239,7 @@ def _outcome(
             metrics=role.facts.metrics,
             tokens=role.facts.tokens,
             alone=None if alone else bases.get(_base(visit, role)),
+            window_s=_window_s(visit, role),
             pieces=role.running(*_counted(visit, role)) if role.chunks else (),
         )
         for role in visit.roles
@@ -261,8 +310,7 @@ def _identity(meta: RunMeta, visit: CoVisit, role: RoleVisit) -> CoRow:
         sms_requested=facts.sms_requested,
         sms_granted=grant.sms if grant else None,
         sms_observed=len(facts.smids) or None,
-        # Ids under a share are not proven to be SMs of the device.
-        placement=(Placement.UNPROVEN.value if grant and visit.mechanism is Mechanism.MPS_LIMITED else placement(role)),
+        placement=_placed(visit, role),
         workqueue=visit.workqueue.value,
         concurrency_limit=visit.concurrency_limit,
         connections=visit.connections,
@@ -326,6 +374,7 @@ __all__ = [
     "decisive",
     "energy_mj",
     "kept",
+    "leak",
     "outcomes",
     "placement",
     "problem",

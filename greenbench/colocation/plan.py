@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from greenbench.arrivals import Process
 from greenbench.catalog import Kernel
+from greenbench.colocation.figures import rate_text
 from greenbench.colocation.keys import ALL, EVERY, RATES, READERS, Given, merged, option_of, read_fields
 from greenbench.colocation.point import CoPoint as CoPoint, at_rate, obstacle as obstacle
-from greenbench.colocation.roles import COPY, interference_loads, read_roles
+from greenbench.colocation.roles import COPY, interference_loads, read_roles, refuse_name
 from greenbench.colocation.room import refuse_crowds
 from greenbench.divisions import latency_sizes
 from greenbench.errors import PlanError
@@ -18,7 +19,7 @@ from greenbench.plan import plan_path, read_plan_file
 from greenbench.queueing.layout import GREEN, SIZED
 from greenbench.queueing.model import Kind, Mechanism
 from greenbench.rates import AUTO
-from greenbench.records import from_json, to_json
+from greenbench.records import BadValueError, from_json, to_json
 from greenbench.schema import DeviceFacts, Scope
 from greenbench.slo import Slo
 from greenbench.workload import Workload, settled
@@ -63,17 +64,21 @@ class CoPlan:
     loads: tuple[Workload, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
-        """Return the plan in JSON's own types (run.json): its keys in the words of a plan file, workloads spelled out."""
+        """Return the plan in JSON's own types (run.json): its keys in the words of a plan file, workloads spelled out.
+
+        Every key is there, None where nothing was asked for, so that one that was deleted is told from one that never was.
+        """
         table: dict[str, object] = {"name": self.name}
         for key, (name, _) in READERS.items():
             value = getattr(self, name)
-            if value not in (None, "", (None,)):
-                table[key] = value.text if isinstance(value, Slo) else to_json(value)
-        if self.rates or self.auto_rates:
-            table[RATES] = AUTO if self.auto_rates else list(self.rates)
+            said = value not in _UNSET
+            table[key] = (value.text if isinstance(value, Slo) else to_json(value)) if said else None
+        table[RATES] = AUTO if self.auto_rates else list(self.rates) or None
         return table | {name: to_json(getattr(self, name)) for name in _WORKLOADS}
 
 
+# What a key is that says nothing.
+_UNSET = (None, "", (None,))
 _WORKLOADS = {"latency": tuple[Workload, ...], "background": Workload, "chunks": tuple[tuple[int, tuple[Workload, ...]], ...]}
 _WORKLOADS |= {"loads": tuple[Workload, ...]}
 
@@ -107,10 +112,18 @@ def load_coplan(name_or_path: str | Path, overrides: Mapping[str, object], kerne
 
 def coplan_from_dict(table: Mapping[str, object], kernels: Mapping[str, Kernel]) -> CoPlan:
     """Return the plan that `CoPlan.as_dict` wrote; raises BadValueError or PlanError where it did not."""
-    rest = {key: value for key, value in table.items() if key not in _WORKLOADS and key != "name"}
+    if lost := [key for key in ("name", *READERS, RATES, *_WORKLOADS) if key not in table]:
+        raise BadValueError(f"plan: there is no {lost[0]} in it")
+    rest = {key: value for key, value in table.items() if key not in _WORKLOADS and key != "name" and value is not None}
     given = merged("plan", rest, {})
-    read = {name: from_json(hint, table.get(name, []), f"plan.{name}") for name, hint in _WORKLOADS.items()}
-    plan = CoPlan(name=str(table.get("name", "")), **{**read, **read_fields(given)})  # type: ignore[arg-type]
+    read = {name: from_json(hint, table[name], f"plan.{name}") for name, hint in _WORKLOADS.items()}
+    unset = {each.name for each in fields(CoPlan) if each.default in _UNSET}
+    needed = [key for key, (name, _) in READERS.items() if name not in unset]
+    if absent := [key for key in (*needed, "latency") if table[key] in (None, [])]:
+        raise BadValueError(f"plan.{absent[0]} is empty; it needs a value")
+    plan = CoPlan(name=str(table["name"]), **{**read, **read_fields(given)})  # type: ignore[arg-type]
+    for workload in (*plan.latency, plan.background, *plan.loads):
+        refuse_name(workload.name, "plan")
     _check(plan, given)
     for workload in (*plan.latency, plan.background, *(piece for _, pieces in plan.chunks for piece in pieces)):
         _unchanged(workload, kernels)
@@ -128,6 +141,7 @@ def _unchanged(workload: Workload, kernels: Mapping[str, Kernel]) -> None:
 def _check(plan: CoPlan, given: Given) -> None:
     """Refuse keys that contradict each other."""
     at = given.place
+    _refuse_twins(plan, given)
     has_scope = set(plan.workqueues) != {Scope.DRIVER_DEFAULT} or Mechanism.GREEN_BALANCED in plan.mechanisms
     if plan.concurrency_limits != (None,) and not has_scope:
         raise PlanError(
@@ -150,6 +164,25 @@ def _check(plan: CoPlan, given: Given) -> None:
         metrics = {*workload.metrics, *plan.background.metrics}
         if plan.slo is not None and (problem := plan.slo.obstacle(metrics)):
             raise PlanError(f"{at('slo')}: {problem}")
+
+
+def _refuse_twins(plan: CoPlan, given: Given) -> None:
+    """Refuse two points that would have one label: one would stand for the other in rows, figures and --resume."""
+    texts = [rate_text(rate) for rate in plan.rates]
+    for place, text in enumerate(texts):
+        if text in texts[:place]:
+            first, second = plan.rates[texts.index(text)], plan.rates[place]
+            raise PlanError(f"{given.place(RATES)}: {first!r} and {second!r} are both written {text}; give one of them")
+    known: dict[tuple[str, str], Workload] = {}
+    roles = [*(("latency", each) for each in plan.latency), ("background", plan.background)]
+    for key, workload in (*roles, *(("interference", each) for each in plan.loads)):
+        name = workload.name, workload.param_text
+        if name in known and (key == "latency" or known[name] != workload):
+            raise PlanError(
+                f"{given.place(key)}: two workloads of this co-location are called {workload.name}, and rows tell them apart by "
+                "name; rename one of the files"
+            )
+        known[name] = workload
 
 
 def expand(plan: CoPlan, device: DeviceFacts) -> tuple[list[CoPoint], tuple[str, ...]]:

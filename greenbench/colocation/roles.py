@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ BATCHES: tuple[int, ...] = (BATCH,)
 # What each derived role is made from.
 _OF_DECODE = ("model", "layers", "decode_batch", "context")
 _OF_PREFILL = ("model", "layers", "prompt", "chunk")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 COPY = "copy"
 # Loads that take one thing each: tensor cores, the L2, HBM, and the copy engine.
@@ -108,10 +111,28 @@ def _named(name: str, derived: str, place: str, kernels: Mapping[str, Kernel]) -
             f"{place}: there is no workload {name!r}{did_you_mean(name, known)}; "
             f"give {derived} (of --model), {', '.join(known[1:])} or the path of a .toml file"
         )
+    if name not in known:
+        refuse_file(name, place)
     try:
         return load_workload(Path(name) if name.endswith(".toml") else name, kernels)
     except PlanError as error:
         raise PlanError(f"{place}: {error}") from error
+
+
+def refuse_file(path: str, place: str) -> None:
+    """Raise PlanError, headed by `place`, for a file whose name is none for a workload, or whose path cannot be shown."""
+    if not path.isprintable():
+        raise PlanError(f"{place}: {path!r} has characters that cannot be shown; rename the file, or its folder")
+    refuse_name(Path(path).stem, f"{place} {path}")
+
+
+def refuse_name(name: str, place: str) -> None:
+    """Raise PlanError, headed by `place`, where a workload's name could be more than a name to a terminal or a spreadsheet."""
+    if not _NAME.fullmatch(name):
+        raise PlanError(
+            f"{place}: {name!r} is no name of a workload; name the file with letters, digits, '.', '_' and '-', a letter or a "
+            "digit first"
+        )
 
 
 def interference_loads(kernels: Mapping[str, Kernel]) -> tuple[Workload, ...]:

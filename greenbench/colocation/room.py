@@ -20,6 +20,8 @@ ROOM = 65_536
 WARM_SHARE, WARM_LEAST = 0.05, 20
 # Requests that an objective needs may prolong a visit up to this; what is then undecided stays so.
 LONGEST_S = 30.0
+# Nobody waits longer for one point on purpose.
+LONGEST_VISIT_S = 3600.0
 # What is left of the room when the warm-up is counted too.
 MOST_STEPS = 60_000
 # Poisson arrivals in a window vary: 300 of them want one that is planned for a few more.
@@ -43,8 +45,12 @@ def steps_beside(plan: CoPlan, rate_per_s: float | None, step_rate: float) -> in
     """Return the latency steps that count: those asked for, or as many as pass while enough requests come at their rate."""
     if rate_per_s is None:
         return plan.steps
-    seconds = CROWD * requests_wanted(plan.slo, plan.background.metrics) / rate_per_s
-    return max(plan.steps, min(math.ceil(min(seconds, LONGEST_S) * step_rate), MOST_STEPS))
+    return max(plan.steps, min(math.ceil(requests_s(plan, rate_per_s) * step_rate), MOST_STEPS))
+
+
+def requests_s(plan: CoPlan, rate_per_s: float) -> float:
+    """Return how long a visit lasts for enough requests to come at their rate, in s; beyond `LONGEST_S` it waits for no more."""
+    return min(CROWD * requests_wanted(plan.slo, plan.background.metrics) / rate_per_s, LONGEST_S)
 
 
 def most_requests(plan: CoPlan, rate_per_s: float, step_rate: float) -> int:
@@ -54,18 +60,51 @@ def most_requests(plan: CoPlan, rate_per_s: float, step_rate: float) -> int:
     return math.ceil(mean + (SPREAD * math.sqrt(mean) if plan.background_process is Process.POISSON else 0.0))
 
 
+def planned_s(plan: CoPlan, rate_per_s: float | None, step_rate: float) -> float:
+    """Return how long the latency role's steps of one visit last, the warm-up with them, in s."""
+    kept = steps_beside(plan, rate_per_s, step_rate)
+    return (kept + warm_steps(kept)) / step_rate
+
+
+def no_room(plan: CoPlan, rate_per_s: float | None, step_rate: float, pieces: int = 1) -> str:
+    """Return why no run is long enough, or has room enough, for these rates; an empty text where one is.
+
+    `pieces` are those of each background request.
+    """
+    seconds = planned_s(plan, rate_per_s, step_rate)
+    if seconds > LONGEST_VISIT_S:
+        return (
+            f"{plan.steps} steps at {step_rate:g} a second make a visit of {seconds:.3g} s, and one lasts an hour at most; give "
+            "fewer --steps, or a higher --step-rate"
+        )
+    count = 0 if rate_per_s is None else most_requests(plan, rate_per_s, step_rate)
+    if count * pieces <= ROOM:
+        return ""
+    cut = f" in {pieces} pieces each" if pieces > 1 else ""
+    return (
+        f"beside {plan.steps} steps at {step_rate:g} a second come up to {count} requests at {rate_per_s:g} a "
+        f"second{cut}, and a run has room for {ROOM // pieces}; give fewer --steps, or lower --rates"
+    )
+
+
 def refuse_crowds(plan: CoPlan, rates: Sequence[float], step_rate: float, place: str) -> None:
-    """Raise PlanError, headed by `place`, where the device has no room for the requests of a run at one of these rates."""
+    """Raise PlanError, headed by `place`, where a visit at one of these rates, or without any, has no room or lasts too long."""
     chunks = plan.chunks if Mechanism.CHUNKED in plan.mechanisms else ()
     pieces = max((len(pieces) for _, pieces in chunks), default=1)
-    for rate in rates:
-        count = most_requests(plan, rate, step_rate)
-        if count * pieces > ROOM:
-            cut = f" in {pieces} pieces each" if pieces > 1 else ""
-            raise PlanError(
-                f"{place}: beside {plan.steps} steps at {step_rate:g} a second come up to {count} requests at {rate:g} a "
-                f"second{cut}, and a run has room for {ROOM // pieces}; give fewer --steps, or lower --rates"
-            )
+    for rate in (None, *rates):
+        if why := no_room(plan, rate, step_rate, pieces):
+            raise PlanError(f"{place}: {why}")
 
 
-__all__ = ["ROOM", "most_requests", "refuse_crowds", "requests_wanted", "steps_beside", "warm_steps"]
+__all__ = [
+    "LONGEST_VISIT_S",
+    "ROOM",
+    "most_requests",
+    "no_room",
+    "planned_s",
+    "refuse_crowds",
+    "requests_s",
+    "requests_wanted",
+    "steps_beside",
+    "warm_steps",
+]

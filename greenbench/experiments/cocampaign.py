@@ -12,7 +12,7 @@ from greenbench.cojournal import CoJournal, CoVisit, VisitKind
 from greenbench.colocation.outcomes import Outcome, outcomes, throughput
 from greenbench.colocation.plan import CoPlan, CoPoint
 from greenbench.colocation.point import at_rate
-from greenbench.colocation.room import refuse_crowds
+from greenbench.colocation.room import no_room
 from greenbench.colocation.setups import PROBE_STEPS
 from greenbench.errors import FailedError, GreenbenchError, KernelFileError, PointError, StickyError, UnsupportedError
 from greenbench.experiments.covisits import Job, Visitor
@@ -78,7 +78,6 @@ class CoCampaign:
             return
         self._visit_all([point for point in others if point.load])
         rates = self._ladder(alone)
-        self._refuse_crowds(rates)
         for point in others:
             if not point.load and not self.out_of_time:
                 self._climb(point, rates)
@@ -106,12 +105,13 @@ class CoCampaign:
             visit = self._settled(Job(point, self._places[point], kind=VisitKind.PROBE))
             if visit.status is BlockStatus.OK:
                 self._rates[workload] = _step_rate(visit)
-                self._refuse_crowds(self._plan.rates)
 
-    def _refuse_crowds(self, rates: Sequence[float]) -> None:
-        """Refuse before it is measured what no run has room for: points at these rates would fail one by one."""
-        for step_rate in self._rates.values():
-            refuse_crowds(self._plan, rates, step_rate, f"--steps {self._plan.steps}")
+    def _refuse_crowd(self, point: CoPoint) -> None:
+        """Raise UnsupportedError for a point that no run has room for at the rate that its latency role turned out to have."""
+        step_rate = self._step_rate(point)
+        rate = None if point.background is None else point.rate_per_s
+        if step_rate is not None and (why := no_room(self._plan, rate, step_rate, len(point.chunks) or 1)):
+            raise UnsupportedError(why)
 
     def _step_rate(self, point: CoPoint) -> float | None:
         if point.latency is None:
@@ -212,7 +212,7 @@ class CoCampaign:
         began = time.perf_counter()
         try:
             if job.kind is VisitKind.VISIT:
-                self._step_rate(job.point)
+                self._refuse_crowd(job.point)
             visit = self._visitor.take(job)
         except GreenbenchError as error:
             visit = self._stopped(job, error)

@@ -16,6 +16,7 @@ from greenbench.cojournal import CoJournal, CoVisit
 from greenbench.colocation.outcomes import Outcome, co_rows, outcomes
 from greenbench.colocation.plan import CoPlan, CoPoint, expand
 from greenbench.colocation.protection import protection
+from greenbench.colocation.room import planned_s, requests_s
 from greenbench.colocation.setups import ALONE_NS
 from greenbench.colocation.verdicts import advice, interference
 from greenbench.corow import CoRow
@@ -33,7 +34,7 @@ from greenbench.experiments.frame import LOG, RUNS
 from greenbench.experiments.sweep import Listener, exit_code
 from greenbench.queueing.model import Mechanism
 from greenbench.rates import SHARES
-from greenbench.runfiles import RunFolder, read_corows, read_meta, resume_obstacle, write_corows, write_meta
+from greenbench.runfiles import RunFolder, read_corows, read_meta, readable_corows, resume_obstacle, write_corows, write_meta
 from greenbench.schema import Backend, BlockStatus, DeviceFacts, KernelSummary, RunMeta, Status
 from greenbench.slo import Advice
 
@@ -104,8 +105,17 @@ def _visits(plan: CoPlan, point: CoPoint) -> int:
 def _estimate_s(plan: CoPlan, point: CoPoint, facts: DeviceFacts) -> float:
     if facts.backend is Backend.MODELLED:
         return MODELLED_VISIT_S
-    length = plan.steps / plan.step_rate if plan.step_rate else GUESSED_VISIT_S - PREPARE_S
+    length = length_s(plan, point)
     return (length if point.latency is not None else ALONE_NS / NS_PER_S) + PREPARE_S + (PROCESSES_S if point.apart else 0.0)
+
+
+def length_s(plan: CoPlan, point: CoPoint) -> float:
+    """Return how long the steps of a visit last; without --step-rate as long as usual, and no shorter than requests need."""
+    rate = None if point.background is None else point.rate_per_s
+    if plan.step_rate is not None:
+        return planned_s(plan, rate, plan.step_rate)
+    guessed = GUESSED_VISIT_S - PREPARE_S
+    return guessed if rate is None else max(guessed, requests_s(plan, rate))
 
 
 def run_colocate(request: CoRequest, listener: Listener) -> CoOutcome:
@@ -119,27 +129,41 @@ def run_colocate(request: CoRequest, listener: Listener) -> CoOutcome:
         folder = RunFolder.open(request.resume)
     else:
         folder = RunFolder.create(request.out, root=RUNS, command=COMMAND, now=now)
+    anew = ""
     with frame.locked(folder, CoJournal, new=request.resume is None) as journal:
         if request.resume is not None:
-            refuse_lost(folder, journal)
+            anew = refuse_lost(folder, journal)
         crew = CoCrew(request.device, request.kernel_dirs, folder.path / LOG, request.timeout_s)
-        run = _Run(request, listener, kernels, folder, journal, crew, now)
+        run = _Run(request, listener, kernels, folder, journal, crew, now, (anew,) if anew else ())
         with frame.guarded(folder, COMMAND, crew, listener, lambda: run.conclude(finished=False)):
             return run.go()
 
 
-def refuse_lost(folder: RunFolder, journal: CoJournal) -> None:
-    """Refuse to continue a run whose journal lost what its rows.csv holds: it would be measured anew and written over."""
+def refuse_lost(folder: RunFolder, journal: CoJournal) -> str:
+    """Refuse to continue a run whose journal lost what its rows.csv holds: it would be measured anew and written over.
+
+    A rows.csv that cannot be read is no obstacle by itself, since it follows from the journal: what is said of it is returned,
+    and of its lines those that can be read are looked up.
+    """
     if not folder.rows_path.exists():
-        return
+        return ""
+    damage = ""
+    try:
+        rows = read_corows(folder.rows_path)
+    except ResultFileError as error:
+        if not folder.rows_path.is_file():
+            journal.close()
+            raise
+        damage, rows = f"{error}; rows.csv is made anew from blocks.csv", readable_corows(folder.rows_path)
     have = {visit.label for visit in journal.visits if visit.status is BlockStatus.OK}
-    lacking = {row.label for row in read_corows(folder.rows_path) if row.status == Status.OK} - have
+    lacking = {row.label for row in rows if row.status == Status.OK} - have
     if lacking:
         journal.close()
         raise ResultFileError(
             f"{folder.path} cannot be continued: blocks.csv lacks {len(lacking)} points that rows.csv has, {min(lacking)} among "
             "them; start a new run with another --out"
         )
+    return damage
 
 
 class _Run:
@@ -154,7 +178,9 @@ class _Run:
         journal: CoJournal,
         crew: CoCrew,
         now: datetime,
+        remarks: tuple[str, ...] = (),
     ) -> None:
+        self._remarks = remarks
         self._request, self._listener, self._kernels = request, listener, kernels
         self._folder, self._journal, self._crew, self._now = folder, journal, crew, now
         self._campaign: CoCampaign | None = None
@@ -178,7 +204,7 @@ class _Run:
         meta = replace(meta, clocks_before=meta.clocks_before or reading)
         write_meta(folder.meta_path, meta)
         listener.started(meta, folder.path, len(points))
-        for text in (*meta.notes, *(doubt.note for doubt in doubtful)):
+        for text in (*self._remarks, *meta.notes, *(doubt.note for doubt in doubtful)):
             listener.note(text)
         visitor = Visitor(crew, request.plan, facts, folder.path)
         cools = facts.backend is Backend.CUDA
@@ -244,4 +270,4 @@ def _counts(found: Sequence[Outcome]) -> str:
     return f"{len(found)} point{'' if len(found) == 1 else 's'}: {', '.join(told)}"
 
 
-__all__ = ["COMMAND", "CoOutcome", "CoPreview", "CoRequest", "preview", "run_colocate", "used_kernels"]
+__all__ = ["COMMAND", "CoOutcome", "CoPreview", "CoRequest", "length_s", "preview", "run_colocate", "used_kernels"]

@@ -171,7 +171,7 @@ class Visitor:
         found = []
         rows = zip(cosetups.roles_of(job.point), ran.timing.roles, ran.prepared, ran.roles, strict=True)
         for (kind, _), schedule, prepared, trace in rows:
-            facts = self._facts(job, kind, schedule)
+            facts = self._facts(job, kind, _due(schedule, ran.timing.roles[0]))
             facts = replace(
                 facts,
                 grant=prepared.grant,
@@ -198,8 +198,8 @@ class Visitor:
             )
         return tuple(found)
 
-    def _facts(self, job: Job, kind: Kind, schedule: RoleSchedule | None) -> RoleFacts:
-        """Return what is known of a role before it is prepared, and with a schedule how many steps are due."""
+    def _facts(self, job: Job, kind: Kind, due: int | None) -> RoleFacts:
+        """Return what is known of a role before it is prepared, and of an open loop that was scheduled how many steps are due."""
         point = job.point
         workload = dict(cosetups.roles_of(point))[kind]
         pace = Pace.CLOSED if job.kind is VisitKind.PROBE else cosetups.pace(point, kind)
@@ -217,8 +217,18 @@ class Visitor:
             pace=pace,
             process="" if pace is Pace.CLOSED else cosetups.process(self._plan, kind).value,
             rate_per_s=None if pace is Pace.CLOSED else rate,
-            due=None if schedule is None or schedule.due_ns is None else len(schedule.due_ns),
+            due=due,
         )
+
+
+def _due(schedule: RoleSchedule, first: RoleSchedule) -> int | None:
+    """Return how many steps of an open loop were due by the last one of the first role, None for a closed loop.
+
+    A schedule has at least one step, which at a low rate is due when the visit is long over: that it did not end says nothing.
+    """
+    if schedule.due_ns is None:
+        return None
+    return sum(first.due_ns is None or due <= first.due_ns[-1] for due in schedule.due_ns)
 
 
 def _refuse_end_of_room(point: CoPoint, ran: Ran) -> None:

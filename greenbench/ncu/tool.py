@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from greenbench.errors import IncompleteError, MachineError, MissingPackageError
-from greenbench.nsight.running import MARK, end_all
+from greenbench.nsight.guardian import MARK, end_all, guarded, tied_to_parent
 
 VARIABLE = "GREENBENCH_NCU"
 SECTIONS = ("LaunchStats", "SpeedOfLight", "MemoryWorkloadAnalysis", "ComputeWorkloadAnalysis", "Occupancy")
@@ -150,42 +150,45 @@ def run(
     told: list[str] = []
     lines: list[str] = []
     token = secrets.token_hex(16)
-    try:
-        process = subprocess.Popen(
-            line,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            env={**(os.environ if environment is None else environment), MARK: token},
-        )
-    except OSError as error:
-        raise MissingPackageError(f"{line[0]} {_reason(error)}") from error
-    late = threading.Event()
+    with guarded(token) as guardian:
+        try:
+            process = subprocess.Popen(
+                line,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                preexec_fn=tied_to_parent,  # noqa: PLW1509
+                env={**(os.environ if environment is None else environment), MARK: token},
+            )
+        except OSError as error:
+            raise MissingPackageError(f"{line[0]} {_reason(error)}") from error
+        guardian.watch(process.pid)
+        late = threading.Event()
 
-    def stop() -> None:
-        late.set()
-        _interrupt(process, token)
+        def stop() -> None:
+            late.set()
+            _interrupt(process, token)
 
-    timer = threading.Timer(timeout_s, stop)
-    timer.daemon = True
-    # Versions of ncu differ in which stream their errors go to.
-    errors = threading.Thread(target=_listen, args=(process.stderr, told, heard, heard), daemon=True)
-    try:
-        timer.start()
-        errors.start()
-        _listen(process.stdout, told, heard, lines.append)
-        process.wait()
-        errors.join(GRACE_S)
-    except BaseException:
-        _interrupt(process, token)
-        raise
-    finally:
-        timer.cancel()
-        end_all(token, process.pid)
-        process.wait()
+        timer = threading.Timer(timeout_s, stop)
+        timer.daemon = True
+        # Versions of ncu differ in which stream their errors go to.
+        errors = threading.Thread(target=_listen, args=(process.stderr, told, heard, heard), daemon=True)
+        try:
+            timer.start()
+            errors.start()
+            _listen(process.stdout, told, heard, lines.append)
+            process.wait()
+            errors.join(GRACE_S)
+        except BaseException:
+            _interrupt(process, token)
+            raise
+        finally:
+            timer.cancel()
+            end_all(token, process.pid)
+            process.wait()
     if late.is_set():
         raise IncompleteError(f"{line[0]} did not end within {timeout_s:g} s and was ended; ask for fewer launches or sections")
     return Ran(process.returncode, tuple(told), tuple(lines))

@@ -20,6 +20,7 @@ from greenbench.errors import (
 from greenbench.nsight.line import Part
 from greenbench.nsight.running import Ended, run
 from greenbench.nsight.tool import Nsys
+from greenbench.storage import put_in_place
 from greenbench.timeline.export import export
 from greenbench.worker.process import python_path
 
@@ -75,15 +76,19 @@ def _aside(path: Path) -> Iterator[None]:
     """Keep an earlier file out of the way, so that it is never taken for a new one; where no new one comes, it returns."""
     kept = beside(path, _BEFORE)
     try:
-        if path.exists():
+        if path.exists() or path.is_symlink():
             path.replace(kept)
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
         yield
     finally:
-        if kept.exists():
-            if _holds_something(path):
+        if kept.exists() or kept.is_symlink():
+            if _holds_something(path) and kept.is_symlink():
+                # A link stays one: what is new goes to the file behind it.
+                put_in_place(path, kept)
+                kept.replace(path)
+            elif _holds_something(path):
                 kept.unlink()
             else:
                 kept.replace(path)

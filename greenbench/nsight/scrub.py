@@ -15,6 +15,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from greenbench.errors import OutputError, UsageError
+from greenbench.storage import file_behind, put_in_place, writing
 from greenbench.timeline.capture import NVTX, RUNTIME, SYNCHRONIZATION, TABLES, Kind
 from greenbench.timeline.database import Database, opened
 from greenbench.timeline.nvtx import CATEGORY, DOMAIN, RANGES
@@ -65,24 +66,19 @@ def scrub(source: Path, target: Path) -> None:
     if target.exists() and target.samefile(source):
         raise UsageError(f"--scrub {target} is the file itself; name another one for the copy")
     with opened(source) as database:
-        handle, name = _new_file(target)
+        with writing(target):
+            behind = file_behind(target)
+            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=None if behind is None else behind.parent)
         os.close(handle)
         try:
             _write(database, Path(name))
             Path(name).chmod(0o644)
-            Path(name).replace(target)
+            put_in_place(Path(name), target)
         except (OSError, sqlite3.Error) as error:
             raise OutputError(f"{target} cannot be written: {error}; make room or name another file") from error
         finally:
             with suppress(OSError):
                 Path(name).unlink(missing_ok=True)
-
-
-def _new_file(target: Path) -> tuple[int, str]:
-    try:
-        return tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise OutputError(f"{target} cannot be written: {(error.strerror or str(error)).lower()}; name another file") from error
 
 
 def _write(database: Database, path: Path) -> None:

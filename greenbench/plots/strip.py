@@ -33,6 +33,13 @@ _LETTER = 0.075
 _BAR_COLOR = "#E8EDF3"
 
 
+def strip_paths(target: Path, stem: str) -> list[Path]:
+    """Return the files that `save_strip` writes."""
+    if target.suffix.lower() in (".png", ".svg"):
+        return [target]
+    return [target / f"{style.stem_of(stem, 'timeline')}.{suffix}" for suffix in ("png", "svg")]
+
+
 def save_strip(analysis: Analysis, target: Path, stem: str) -> list[Path]:
     """Write the strip: to a file where the target ends in .png or .svg, else as both into that folder; return the paths."""
     one = target.suffix.lower().removeprefix(".")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import cast
@@ -12,6 +12,8 @@ from typing import cast
 from greenbench.catalog import Kernel
 from greenbench.choices import parse_integer, parse_integers, parse_param, parse_seconds, read_text, split_items
 from greenbench.colocation.figures import co_label
+from greenbench.colocation.roles import refuse_file, refuse_name
+from greenbench.colocation.room import LONGEST_VISIT_S
 from greenbench.errors import PlanError, ResultFileError
 from greenbench.expr import did_you_mean
 from greenbench.plan import plan_path, read_plan_file
@@ -141,7 +143,11 @@ class SwitchPoint:
 
 def switch_from_dict(table: Mapping[str, object]) -> SwitchPlan:
     """Return the plan that `SwitchPlan.as_dict` wrote; raises BadValueError or PlanError where it did not."""
+    if lost := [each.name for each in fields(SwitchPlan) if each.name not in table]:
+        raise BadValueError(f"plan: there is no {lost[0]} in it")
     plan = cast(SwitchPlan, from_json(SwitchPlan, dict(table), "plan"))
+    if plan.workload is not None:
+        refuse_name(plan.workload.name, "plan.workload")
     if not (plan.processes and plan.mechanisms and plan.durations_us and plan.working_sets and plan.ahead):
         raise BadValueError("plan: processes, mechanisms, durations_us, working_sets and ahead each need a value")
     return _checked(plan, lambda key: f"plan.{key}")
@@ -170,9 +176,14 @@ def _read(plan: SwitchPlan, table: Mapping[str, object], at: Callable[[str], str
     for key in table:
         if key not in KEYS:
             raise PlanError(f"{at(key)} is no key of a switch plan{did_you_mean(key, KEYS)}; keys are {', '.join(KEYS)}")
+        if isinstance(table[key], list | tuple) and not table[key]:
+            raise PlanError(f"{at(key)} is empty; give it a value, or leave it out")
     plan = replace(plan, **{name: read(table[key], at(key)) for key, (name, read) in READERS.items() if key in table})  # type: ignore[arg-type]
     if WORKLOAD in table:
-        workload = load_workload(read_text(table[WORKLOAD], at(WORKLOAD)), kernels)
+        name = read_text(table[WORKLOAD], at(WORKLOAD))
+        if name.endswith(".toml") or "/" in name:
+            refuse_file(name, at(WORKLOAD))
+        workload = load_workload(name, kernels)
         plan = replace(plan, workload=workload, durations_us=(0.0,), working_sets=(0,))
     if plan.workload is not None and (own := [key for key in OWN_KEYS if key in table]):
         raise PlanError(f"{at(own[0])} is of the operation that {WORKLOAD} {plan.workload.name} replaces; leave one of them out")
@@ -180,7 +191,9 @@ def _read(plan: SwitchPlan, table: Mapping[str, object], at: Callable[[str], str
 
 
 def _checked(plan: SwitchPlan, at: Callable[[str], str]) -> SwitchPlan:
-    """Refuse a run of more operations than the device stamps."""
+    """Refuse a run of more operations than the device stamps, and a visit that lasts too long."""
+    if plan.seconds > LONGEST_VISIT_S:
+        raise PlanError(f"{at('seconds')}: {plan.seconds:g} s for each point; a visit lasts an hour at most, give fewer seconds")
     shortest = min(plan.durations_us)
     if shortest and plan.seconds * 1e6 / shortest > MAX_OPERATIONS:
         most = MAX_OPERATIONS * shortest / 1e6

@@ -41,7 +41,8 @@ def find_nsys(named: str = "", variable: str = VARIABLE) -> Path:
             f"a raw report needs nsys to be read, and {where}; install Nsight Systems (package nsight-systems), or run "
             "'nsys export -t sqlite' where it is and give the .sqlite file, which needs no nsys"
         )
-    return Path(found)
+    # A path loses its `./`, and a program without a folder is looked for on PATH alone.
+    return Path(found).absolute()
 
 
 def installed(root: Path = Path("/")) -> Iterator[str]:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import heapq
 import json
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from greenbench.storage import sync_folder, writing
+from greenbench.storage import replacing
 from greenbench.timeline.attribution import Attribution
 from greenbench.timeline.capture import NOTHING, Capture, Kind, Ranges, Work, pid_of
 from greenbench.timeline.figures import segments
@@ -32,22 +30,11 @@ Event = dict[str, object]
 
 def write_trace(capture: Capture, attribution: Attribution, path: Path) -> None:
     """Write the whole capture to a file, which is replaced at once when all is written."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with writing(path):
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-                for index, event in enumerate(trace_events(capture, attribution)):
-                    file.write(f"{',' if index else ''}{json.dumps(event, separators=(',', ':'))}\n")
-                file.write("]}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-        sync_folder(path.parent)
+    with replacing(path) as file:
+        file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
+        for index, event in enumerate(trace_events(capture, attribution)):
+            file.write(f"{',' if index else ''}{json.dumps(event, separators=(',', ':'))}\n".encode())
+        file.write(b"]}\n")
 
 
 def trace_events(capture: Capture, attribution: Attribution) -> Iterator[Event]:

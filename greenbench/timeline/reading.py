@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenbench.errors import IncompleteError, ResultFileError
+from greenbench.errors import GreenbenchError, IncompleteError, ResultFileError
 from greenbench.timeline.capture import (
     NOTHING,
     RUNTIME,
@@ -109,7 +109,14 @@ def _versions(database: Database) -> tuple[str, str]:
     return found.get("EXPORT_PRODUCT_VERSION", ""), found.get("EXPORT_SCHEMA_VERSION", "")
 
 
-def _empty(database: Database, path: Path) -> IncompleteError:
+def _empty(database: Database, path: Path) -> GreenbenchError:
+    """Tell a capture without kernels from one whose kernels cannot be used."""
+    unusable = sum(database.count(TABLES[kind]) for kind in (Kind.KERNEL, Kind.GRAPH))
+    if unusable:
+        return ResultFileError(
+            f"{path}: not one of its kernels has a usable time ({unusable} rows left out: end before start, no number, "
+            "or beyond 2^53 ns); export the report again with 'nsys export -t sqlite'"
+        )
     told = next(iter(_diagnostics(database)), "")
     seen = "NVTX ranges only" if database.count("NVTX_EVENTS") else "no GPU work"
     return IncompleteError(

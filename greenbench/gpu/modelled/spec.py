@@ -17,7 +17,6 @@ A model file, every key but `base` optional:
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -27,6 +26,8 @@ from greenbench.errors import DriverTooOldError, UsageError
 from greenbench.facts import MODEL_DRIVER, ModelFacts, model_facts, model_from_table
 from greenbench.gpu.modelled.faults import DEFAULT_SIZE, Fault, FaultKind, FaultPlan
 from greenbench.schema import DeviceFacts
+from greenbench.storage import why_no_file
+from greenbench.tomlfile import parse_toml
 
 # cuGreenCtxStreamCreate came with 12.5; green contexts themselves with 12.4.
 OLDEST_DRIVER = (12, 5)
@@ -82,11 +83,13 @@ def _version(text: object, place: str) -> tuple[int, int]:
 
 
 def _read_file(path: Path) -> ModelSpec:
+    if problem := why_no_file(path):
+        raise UsageError(f"--device model:{path}: the path {problem}")
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--device model:{path}: the file cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UsageError(f"--device model:{path}: the file is not TOML ({error})") from None
     place = str(path)
     known = OWN_KEYS | MODEL_KEYS | DEVICE_KEYS

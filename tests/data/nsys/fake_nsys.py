@@ -2,7 +2,8 @@
 
 records: runs the program, then leaves the export FAKE_EXPORT as its report     leaves: the same without running the program
 nothing: succeeds and leaves no report     empty: a report of no bytes     refuses: knows an option not, exit 1
-code N: runs nothing and exits with N     hangs, crashes, dies: with a process in a session of its own left behind
+code N: runs nothing and exits with N     waits (and ignores no signal), hangs, crashes: all with a process in
+a session of its own left behind
 """
 
 import os
@@ -36,12 +37,13 @@ def profile(behaviour: str) -> int:
         shutil.copyfile(os.environ["FAKE_EXPORT"], option("output") + ".nsys-rep")
     elif behaviour == "empty":
         Path(option("output") + ".nsys-rep").touch()
-    elif behaviour in ("hangs", "crashes"):
+    elif behaviour in ("hangs", "crashes", "waits"):
         stray_daemon()
         if behaviour == "crashes":
             os.kill(os.getpid(), signal.SIGSEGV)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if behaviour == "hangs":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         time.sleep(600)
     elif behaviour == "refuses":
         print("unrecognised option '--cuda-graph-trace=node'", flush=True)
