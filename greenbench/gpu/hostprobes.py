@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # cudaGreenCtxCreate and its kin.
 RUNTIME_CONTEXTS = (13, 1)
 # Each destroyed context was created before, which takes 60 times as long, and leaves a descriptor behind until the process ends
-# (CUDA driver API: there is no call that frees one). A sweep that made more than 40,000 in one process lost all its context
-# points; one that made 8,000 did not, nor did a loop of 10,000 (driver 580).
+# (CUDA driver API: there is no call that frees one). In a sweep that made more than 40,000 in one process as many rows failed as
+# there are context points; in one that made 8,000 none did, nor did a loop of 10,000 (driver 580).
 MAX_LIVES = 3
 MAX_LAUNCHES = 240
 now = time.perf_counter_ns
